@@ -11,8 +11,9 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from dpal.config.cron import require_cron, require_timezone
 from dpal.config.guarded import Guarded
+from dpal.config.registry import RegistryConfig
 from dpal.config.section import Count, Section
-from dpal.config.settings_form import choice
+from dpal.config.settings_form import Folded, choice
 from dpal.files.object_store import StoreHolds, require_store_url
 from dpal.training.backend_names import Backend as Backend
 
@@ -51,6 +52,10 @@ class RuntimeConfig(Section):
         Path | None, Guarded(usual=(None,)), choice("A folder", "This user's state folder")
     ] = None
     """Folder of the ledger's anchors, outside of artifacts; null is this user's state folder."""
+    registry: Folded[RegistryConfig] = Field(
+        default_factory=RegistryConfig, title="Registered model"
+    )
+    """Of which registered model this run makes a version, and how the champion moves."""
     dvc_remote: Annotated[
         str | None, Guarded(free=(None,)), choice("A folder or bucket", "Kept local")
     ] = Field(None, title="DVC remote")

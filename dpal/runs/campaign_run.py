@@ -43,6 +43,21 @@ class Campaign(ConfiguredRun[Plan]):
         return self.start.certified
 
     @property
+    def dataset(self) -> str | None:
+        """The registered data set that it is on; None for none."""
+        return self.config.data.dataset
+
+    @property
+    def start_from(self) -> str | None:
+        """The finished campaign that it goes on from; None for none."""
+        return self.config.start_from
+
+    @property
+    def protected_records(self) -> Source | None:
+        """The validation set, where the plan protects it."""
+        return None if self.plan.figures is None else self.validation
+
+    @property
     def public_records(self) -> Source:
         """The validation set, for what reads public records as often as it likes.
 

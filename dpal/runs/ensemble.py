@@ -84,6 +84,11 @@ class Ensemble(ConfiguredRun[VotingPlan]):
         return self.certified.plan.spec
 
     @property
+    def dataset(self) -> str | None:
+        """The registered data set that it is on; None for none."""
+        return self.config.data.dataset
+
+    @property
     def account(self) -> Account:
         """Who pays for votes."""
         return Account(certified=self.certified, runtime=self.config.runtime)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from dpal.config.runtime import RunConfig, RuntimeConfig
+from dpal.data.sources import Source
 from dpal.errors import LedgerMissing
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import sweep
@@ -52,6 +53,21 @@ class Run(ABC, Generic[P]):
     def plan(self) -> P:
         """What every step obeys."""
         return self.certified.plan
+
+    @property
+    def dataset(self) -> str | None:
+        """The registered data set that it is on; None for none."""
+        return None
+
+    @property
+    def start_from(self) -> str | None:
+        """The finished run that it goes on from; None for none."""
+        return None
+
+    @property
+    def protected_records(self) -> Source | None:
+        """Records that noisy figures are measured on; None where these are public, or none."""
+        return None
 
     @property
     def folder(self) -> CampaignFolder:

@@ -22,7 +22,10 @@ _SHOWN = 20
 
 def predict_command(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A run's folder, or models:/NAME/VERSION.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A run's folder, models:/NAME/VERSION or models:/NAME@ALIAS."
+        ),
     ],
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help="A pool, or whatever dpal import reads.")

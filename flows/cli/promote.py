@@ -29,7 +29,10 @@ _UNASKED = "promoted when nobody asked who signed it"
 def promote_command(
     model: Annotated[
         str,
-        typer.Argument(metavar="models:/NAME/VERSION", help="The version; with --show, the model."),
+        typer.Argument(
+            metavar="models:/NAME/VERSION",
+            help="The version; with --show or --back, the model: models:/NAME.",
+        ),
     ],
     to: Annotated[
         str, typer.Option("--to", metavar="ALIAS", help="What it is to be called.")
@@ -58,6 +61,10 @@ def promote_command(
             "fine, kept with the version.",
         ),
     ] = None,
+    back: Annotated[
+        bool,
+        typer.Option("--back", help="Give the alias back to the version that had it before."),
+    ] = False,
     listing: Annotated[
         bool, typer.Option("--show", help="List versions, aliases and reasons; change nothing.")
     ] = False,
@@ -65,12 +72,11 @@ def promote_command(
     """Give a registered model an alias, if its certificate holds and no audit speaks against it.
 
     This machine's own key is trusted, and every --key. Exits 1 when a check fails, 3 when nobody
-    known signed the certificate, and changes nothing then. To move an alias back, promote the
-    other version.
+    known signed the certificate, and changes nothing then. The same holds for --back.
     """
     from dpal.certificate.verify import verify_certificate
     from tasks.tracking.model_registry import fetch_registered_model
-    from tasks.tracking.promotion import audit_doubt, require_alias
+    from tasks.tracking.promotion import audit_doubt, require_alias, version_before
     from tasks.tracking.promotion import promote as give
 
     registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry()
@@ -82,6 +88,9 @@ def promote_command(
             f"say why with --reason TEXT; it is kept with the version. {model} was not promoted"
         )
     require_alias(to)
+    if back:
+        name = _name_in(model)
+        model = f"{_PREFIX}{name}/{version_before(name, to, registry)}"
     fetched = fetch_registered_model(model, registry)
     entries = None if ledger is None else entries_of(ledger)
     author = author_of(fetched.certificate, fetched.signature, _trusted(key), ledger=entries)
@@ -111,6 +120,7 @@ def promote_command(
         checks=checks,
         author=author.check.detail if author.known else f"author unknown: {excuse}",
         tracking_uri=registry,
+        back=back,
     )
     out.print(_said(model, to, before), markup=False)
 
@@ -141,15 +151,22 @@ def _said(model: str, alias: str, before: str | None) -> str:
     return f"{model} is {alias} of {name}{was}; serve it as models:/{name}@{alias}"
 
 
+def _name_in(model: str) -> str:
+    """The registered model that an address names, with a version or without."""
+    name = model.removeprefix(_PREFIX)
+    head, _, number = name.rpartition("/")
+    return head if head and number.isdecimal() else name
+
+
 def _show(model: str, registry: str | None) -> None:
     """Every version with its promise, and below it who called it what, when and why."""
     from tasks.tracking.promotion import versions
 
-    name = model.removeprefix(_PREFIX)
-    head, _, number = name.rpartition("/")
-    for version in versions(head if head and number.isdecimal() else name, registry):
+    for version in versions(_name_in(model), registry):
         tags = version.tags
         out.print(f"version {version.number}: {_promise(tags)}", markup=False)
+        if changed := tags.get("dpal.changed"):
+            out.print(f"  {changed}", markup=False)
         for alias in (*version.aliases, *_former(tags, version.aliases)):
             ended = tags.get(f"{alias}.until", "") if alias not in version.aliases else ""
             until = f" until {ended[:16]}" if ended else ""

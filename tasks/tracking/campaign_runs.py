@@ -53,7 +53,7 @@ from tasks.tracking.mlflow_run import (
     noon,
     open_tracked_run,
 )
-from tasks.tracking.model_registry import register_model
+from tasks.tracking.model_versions import register_version
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         {
             f"dvc.md5.{phase.name}": dvc_hash,
             "dpal.state": state,
-            NOTE: campaign_note(campaign, finished=False),
+            NOTE: campaign_note(campaign),
             **prefect_tag(),
         }
     )
@@ -183,15 +183,15 @@ def _track_campaign(campaign: Campaign) -> str:
     if figure := data_figure(campaign):
         run.log_figure(figure, "figures/dataset.png")
     certificate = certificate_in(campaign)
-    version = register_model(certificate, log_model(campaign, run))
+    model = register_version(campaign, certificate, log_model(campaign, run))
     run.set_tags(
         {
             "dpal.certificate": certificate["digest"],
-            "dpal.model": f"models:/dpal-{campaign.config.name}/{version}",
+            "dpal.model": model,
             "dpal.released_phase": str(released_phase(campaign.folder)),
             **worthless_tags(reached(campaign.folder)),
             "dpal.state": state_in_words(len(phases), len(phases), finished=True),
-            NOTE: campaign_note(campaign, finished=True),
+            NOTE: campaign_note(campaign, model=model),
             **_ledger_tags(certificate["ledger"]["head"]),
             **prefect_tag(),
         }
@@ -214,14 +214,14 @@ def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
     about = {"epsilon": f"{target.epsilon:g}", "delta": f"{target.delta:.6g}"}
     about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
     about |= {"dpal.state": state_in_words(0, total, finished=False)}
-    tags |= {**about, **SOURCE, NOTE: campaign_note(campaign, finished=False)}
+    tags |= {**about, **SOURCE, NOTE: campaign_note(campaign)}
     run = open_tracked_run(existing, campaign.config.name, tags, day=day)
     run.set_tags(data_tags(campaign))
     run.log_metrics(data_metrics(campaign))
     run.log_params(campaign_parameters(spec))
     run.log_dict({**campaign.certified.summary(), "spec": plain(spec)}, "plan.json")
     if campaign.plan.figures is None:  # else labels and a digest of them would leave
-        run.log_dataset(validation_dataset(campaign), context="validation")
+        run.log_dataset(validation_dataset(campaign.public_records), context="validation")
     run.set_tags({"dpal.described": "true"})
     return run
 

@@ -72,13 +72,12 @@ _PARAMS = ParamSchema([ParamSpec("threshold", DataType.double, THRESHOLD)])
 _PROGRAM = Path(__file__).with_name("served_model.py")
 
 
-def validation_dataset(campaign: Campaign) -> Any:
-    """The validation set's ids and labels, which are not protected.
+def validation_dataset(source: Source) -> Any:
+    """A public validation set's ids and labels.
 
     MLflow digests these columns; a digest of the whole file would commit to private
     records where one file holds the pool, too.
     """
-    source = campaign.public_records
     columns = ["id", source.label_column] + (["split"] if source.has_split else [])
     table = pq.read_table([str(path) for path in source.paths], columns=columns).to_pandas()
     if source.has_split:

@@ -78,9 +78,14 @@ def flow_run_address() -> str | None:
     return f"{page.rstrip('/')}/runs/flow-run/{number}"
 
 
-def campaign_note(campaign: Campaign, *, finished: bool) -> str:
-    """The description of a campaign's run."""
-    folder = campaign.folder
+def campaign_note(campaign: Campaign, *, model: str | None = None) -> str:
+    """The description of a campaign's run.
+
+    Args:
+      campaign: what it is of.
+      model: address of its registered model, once it is finished.
+    """
+    folder, finished = campaign.folder, model is not None
     phases, total = folder.finished_phases(), len(campaign.plan.phases)
     place = shlex.quote(str(campaign.folder.root))
     told = [
@@ -91,7 +96,6 @@ def campaign_note(campaign: Campaign, *, finished: bool) -> str:
     told += [f"**Mind:** phase {number}: {words}." for number, words in worse_phases(phases)]
     told += [f"**Mind:** {said}" for said in worthless_tags(released_figures(folder)).values()]
     if finished:
-        model = f"`models:/dpal-{campaign.config.name}`"
         check = verify_here(campaign.folder, key_word(campaign.config.runtime))
         told += [
             "**Read:** `report.html` (for everybody), `model_card.md`, `ledger.html`, "
@@ -99,7 +103,7 @@ def campaign_note(campaign: Campaign, *, finished: bool) -> str:
             f"**Check it yourself:** `{check}` and `dpal ledger verify "
             f"{place}` where it was run; elsewhere `{ELSEWHERE}` with `certificate.json` and "
             "`certificate.dsse.json` side by side and the data owner's public key. The model is "
-            f"registered as {model}; it is that of phase {released_phase(folder)}.",
+            f"registered as `{model}`; it is that of phase {released_phase(folder)}.",
             figures_in_words(campaign.plan.spec.accountant),
         ]
     else:

@@ -42,22 +42,18 @@ class RegisteredModel:
     model: Model
 
 
-def registered_name(campaign: str) -> str:
-    """Under which name a campaign's model is registered."""
-    return f"dpal-{campaign}"
-
-
-def register_model(certificate: Mapping[str, Any], model_uri: str) -> str:
+def register_model(certificate: Mapping[str, Any], model_uri: str, name: str) -> str:
     """Registers a logged model with the tags of its certificate; again, it changes nothing.
 
     Args:
       certificate: the campaign's.
       model_uri: the logged model, whose artifacts hold that certificate.
+      name: of the registered model that it becomes a version of.
 
     Returns:
       The number of its version.
     """
-    client, name = mlflow.MlflowClient(), registered_name(certificate["campaign"])
+    client = mlflow.MlflowClient()
     for version in client.search_model_versions(f"name = '{name}'"):
         if version.tags.get("dpal.certificate") == certificate["digest"]:
             return str(version.version)
@@ -79,16 +75,30 @@ def name_and_version(uri: str) -> tuple[str, str]:
     return name, number
 
 
+def without_alias(uri: str, tracking_uri: str | None) -> str:
+    """The address of a version by its number, where it is given as models:/NAME@ALIAS.
+
+    Raises:
+      CertificateError: no version is called so, or the registry did not answer.
+    """
+    name, _, alias = uri.removeprefix("models:/").partition("@")
+    if not alias:
+        return uri
+    with registry_client(uri, tracking_uri) as client:
+        return f"models:/{name}/{client.get_model_version_by_alias(name, alias).version}"
+
+
 def fetch_registered_model(uri: str, tracking_uri: str | None) -> RegisteredModel:
     """Reads a registered model's certificate, weights' digest and tags.
 
     Args:
-      uri: models:/NAME/VERSION.
+      uri: models:/NAME/VERSION, or models:/NAME@ALIAS.
       tracking_uri: where the registry is; None is what MLflow is set to.
 
     Raises:
       CertificateError: there is no such model, or it carries no certificate.
     """
+    uri = without_alias(uri, tracking_uri)
     name, number = name_and_version(uri)
     try:
         if tracking_uri is not None:

@@ -1,7 +1,7 @@
 """Aliases of certified models: who gave one, when, why, and what an audit said.
 
 An alias such as `champion` is what those who serve a model ask for. It moves only to a version
-whose certificate was verified; moving it back means promoting the other version.
+whose certificate was verified; also when it moves back to the version that had it before.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tasks.tracking.model_registry import name_and_version, registry_client
 EXPERIMENT = "dpal"
 AUDIT_NUMBER = "dpal.audit_number"
 _MOST = 1000  # runs that MLflow gives at once
+_NONE = "none"
 _ALIAS = re.compile(r"(?!latest$|v\d+$)[a-z][a-z0-9_-]{0,62}")
 
 
@@ -111,6 +112,7 @@ def promote(
     checks: Sequence[Check],
     author: str,
     tracking_uri: str | None,
+    back: bool = False,
 ) -> str | None:
     """Points an alias to a version whose checks were made, and records that on the version.
 
@@ -122,6 +124,8 @@ def promote(
       checks: of its certificate; none of them failed.
       author: who signed the certificate, or why it is used although nobody known did.
       tracking_uri: where the registry is; None is what MLflow is set to.
+      back: whether the alias goes back to a version that had it: what came before that one stays
+        what it was, so that the next way back leads further.
 
     Returns:
       The version that had the alias before; None if none had.
@@ -138,6 +142,8 @@ def promote(
     told["author"] = author
     with registry_client(uri, tracking_uri) as client:
         before = client.get_registered_model(name).aliases.get(alias)
+        if not back and str(before) != number:
+            told["before"] = _NONE if before is None else str(before)
         # First why, then the alias: a version is never called so without a reason.
         for key, value in told.items():
             client.set_model_version_tag(name, number, f"{alias}.{key}", value)
@@ -147,6 +153,43 @@ def promote(
         if f"{alias}.until" in client.get_model_version(name, number).tags:  # it came back
             client.delete_model_version_tag(name, number, f"{alias}.until")
     return None if before is None else str(before)
+
+
+def version_before(name: str, alias: str, tracking_uri: str | None) -> str:
+    """The version that had an alias before the one that has it now.
+
+    Args:
+      name: of the registered model.
+      alias: such as champion.
+      tracking_uri: where the registry is.
+
+    Raises:
+      CertificateError: nobody has the alias, or nothing tells who had it before.
+    """
+    with registry_client(f"models:/{name}", tracking_uri) as client:
+        current = client.get_registered_model(name).aliases.get(alias)
+        tags = {} if current is None else client.get_model_version(name, str(current)).tags
+    if current is None:
+        raise CertificateError(f"no version of {name} is {alias}; nothing was changed")
+    if (before := tags.get(f"{alias}.before")) == _NONE:
+        raise CertificateError(
+            f"version {current} of {name} is the first that was {alias}; nothing was changed"
+        )
+    if before is not None:
+        return str(before)
+    # Promoted by an earlier version of dpal: the days on which versions stopped having it remain.
+    days = {
+        version.number: version.tags[f"{alias}.until"]
+        for version in versions(name, tracking_uri)
+        if f"{alias}.until" in version.tags and version.number != str(current)
+    }
+    newest = [number for number, day in days.items() if day == max(days.values())]
+    if len(newest) != 1:
+        raise CertificateError(
+            f"nothing tells which version of {name} was {alias} before version {current}; choose "
+            f"one with dpal promote models:/{name} --show, and promote it; nothing was changed"
+        )
+    return newest[0]
 
 
 def versions(name: str, tracking_uri: str | None) -> list[Version]:

@@ -19,7 +19,7 @@ from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.tracking.mlflow_model import log_weights
 from tasks.tracking.mlflow_notes import NOTE, worthless_tags
 from tasks.tracking.mlflow_run import TrackedRun, day_of_plan, finished_run
-from tasks.tracking.model_registry import register_model
+from tasks.tracking.model_versions import register_version
 from tasks.tracking.promotion import AUDIT_NUMBER, newest_audit
 
 _UNREADABLE = ["body", "previous"]  # for machines; the exports have them
@@ -90,8 +90,8 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
         if len(story := _readable(entry for entry in entries if entry.campaign in names)):
             told.log_table_once(story, "ledger.json")
         if tracked.model is not None:
-            version = register_model(certificate, _logged(told, run, tracked.model))
-            told.set_tags({"dpal.model": f"models:/dpal-{name}/{version}"})
+            model = register_version(run, certificate, _logged(told, run, tracked.model))
+            told.set_tags({"dpal.model": model})
         told.set_tags({"dpal.finished": "true"})
 
 

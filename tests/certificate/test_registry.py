@@ -12,7 +12,8 @@ from dpal.canonical import file_digest
 from dpal.certificate.check_against import tags_of
 from dpal.certificate.read_and_seal import sealed_certificate, to_text
 from dpal.errors import CertificateError
-from tasks.tracking.model_registry import fetch_registered_model, register_model, registered_name
+from dpal.runs.model_line import registered_name
+from tasks.tracking.model_registry import fetch_registered_model, register_model
 from tests.flows.calling import call, sentence
 
 SERVED = """
@@ -56,8 +57,8 @@ def logged(visible, mlflow_uri, tmp_path_factory):
 
 def test_a_model_is_registered_once_with_its_certificates_tags(logged, visible, mlflow_uri):
     _, whole, _, _ = logged
-    number = register_model(visible.document, whole)
-    assert register_model(visible.document, whole) == number
+    number = register_model(visible.document, whole, registered_name("small"))
+    assert register_model(visible.document, whole, registered_name("small")) == number
     name = registered_name("small")
     versions = [
         one
@@ -86,7 +87,7 @@ def test_a_model_is_registered_once_with_its_certificates_tags(logged, visible, 
 
 def test_a_registered_model_whose_tags_do_not_fit_is_refused(logged, visible, mlflow_uri):
     _, whole, _, _ = logged
-    number = register_model(visible.document, whole)
+    number = register_model(visible.document, whole, registered_name("small"))
     client, name = mlflow.MlflowClient(), registered_name("small")
     client.set_model_version_tag(name, number, "epsilon", "1")
     try:
@@ -101,7 +102,7 @@ def test_a_registered_model_whose_tags_do_not_fit_is_refused(logged, visible, ml
 
 def test_another_certificate_than_the_models_own_is_refused(logged, visible, mlflow_uri, tmp_path):
     _, whole, _, _ = logged
-    number = register_model(visible.document, whole)
+    number = register_model(visible.document, whole, registered_name("small"))
     other = tmp_path / "certificate.json"
     other.write_text(to_text(sealed_certificate({**visible.document, "versions": {"dpal": "9"}})))
     address = f"models:/{registered_name('small')}/{number}"

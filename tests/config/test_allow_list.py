@@ -230,6 +230,8 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "data.pool": {"data__pool": "/etc/shadow.parquet"},
     "data.validation": {"data__validation": "../somebody-elses.parquet"},
     "data.dataset": {"data__dataset": "clinic"},
+    "runtime.registry.line": {"runtime__registry": {"line": "theirs"}},
+    "runtime.registry.champion": {"runtime__registry": {"champion": "not_worse"}},
     "runtime.store": {"runtime__store": "s3://mine/loot"},
     "runtime.store_holds": {"runtime__store_holds": "everything"},
     "runtime.artifacts": {"runtime__artifacts": "elsewhere"},

@@ -8,7 +8,8 @@ import mlflow
 import pytest
 
 from dpal.certificate.dsse import fingerprint
-from tasks.tracking.model_registry import register_model, registered_name
+from dpal.runs.model_line import registered_name
+from tasks.tracking.model_registry import register_model
 from tests.certificate.conftest import finished
 from tests.certificate.test_registry import SERVED
 from tests.flows.calling import call, sentence
@@ -67,7 +68,8 @@ def version(certified, place, registry):
 
             made = mlflow.register_model(uri, name, tags=tags_of(certified.document))
             return f"models:/{name}/{made.version}"
-        return f"models:/{registered_name('small')}/{register_model(document, uri)}"
+        name = registered_name("small")
+        return f"models:/{name}/{register_model(document, uri, name)}"
 
     return make
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import mlflow
 import pytest
 import yaml
 
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.slow  # whole campaigns; test_watch_steps.py has the st
 
 
 def write_watch(mlflow_uri, **changes):
-    changes |= {"campaign__runtime__mlflow_uri": mlflow_uri}
+    registry = {"champion": "not_worse", "most_loss": 0.1}
+    changes |= {"campaign__runtime": {"mlflow_uri": mlflow_uri, "registry": registry}}
     Path("watch.yaml").write_text(yaml.safe_dump(watch_values(**changes)))
 
 
@@ -30,6 +32,12 @@ def remembered():
 
 def blocks():
     return json.loads(call("data", "show", "clinic", "--json").stdout)["clinic"]["blocks"]
+
+
+@pytest.fixture(scope="module")
+def mlflow_uri(tmp_path_factory):
+    """A database of its own: other watches of that name are in the one that tests share."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.sqlite'}"
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +91,17 @@ def test_the_rerun_goes_on_from_the_campaign_before():
     assert record["config"]["start_from"] == "clinic-0001"
     first, second = (CampaignFolder(Path(f"artifacts/clinic-000{one}")) for one in (1, 2))
     assert labels_of(second.phase(0).pool) == labels_of(first.phase(0).pool)
+
+
+def test_reruns_are_versions_of_one_model_and_the_rule_moves_its_champion(mlflow_uri):
+    client = mlflow.MlflowClient(mlflow_uri, mlflow_uri)
+    [model] = client.search_registered_models()
+    assert model.name == "dpal-clinic"
+    assert "data set clinic" in model.description
+    told = [client.get_model_version(model.name, number) for number in "12"]
+    assert [one.tags["dpal.campaign"] for one in told] == ["clinic-0001", "clinic-0002"]
+    assert "records +400" in told[1].tags["dpal.changed"]
+    assert str(model.aliases["champion"]) == "2"
 
 
 def test_the_same_file_again_starts_nothing():
