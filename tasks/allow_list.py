@@ -73,8 +73,18 @@ def require_allowed(*configs: BaseModel, artifacts: Path | None = None) -> None:
       NotAllowed: the list does not allow one of them. Nothing was read.
       AllowListError: the list cannot be relied on.
     """
-    if not comes_from_prefect():
-        return
+    if comes_from_prefect():
+        require_listed(*configs, artifacts=artifacts)
+
+
+def require_listed(*configs: BaseModel, artifacts: Path | None = None) -> None:
+    """Refuses settings that the owner has not allowed, wherever this process was started.
+
+    For settings that were read from Prefect's server.
+
+    Raises:
+      ConfigError, NotAllowed, AllowListError: as `require_allowed`. Nothing was read.
+    """
     for config in configs:
         if unmarked := unmarked_paths(type(config)):
             raise ConfigError.before_release(

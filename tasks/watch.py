@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from dpal.config.campaign import CampaignConfig
@@ -30,6 +29,7 @@ from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
 from tasks import watch_campaigns
 from tasks.boundary import task
+from tasks.flow_run_page import publish_story
 
 
 def watch_folder(config: WatchConfig) -> WatchFolder:
@@ -178,7 +178,7 @@ def show_watch(config: WatchConfig) -> None:
         parts += [f"## {table.title}", block_in_markdown(table)]
     parts.append(f"Limit of data set {dataset.name}: {limit_in_words(dataset.limit)}.")
     key = f"watch-{config.name.replace('_', '-')}"
-    create_markdown_artifact("\n\n".join(filter(None, parts)), key=key)
+    publish_story(key, "\n\n".join(filter(None, parts)))
 
 
 def describe_watch(config: WatchConfig, state: WatchState) -> str:

@@ -53,7 +53,7 @@ class LabelStudioConfig(Section):
     ask_again: it goes to the second project."""
 
     webhook: Annotated[str | None, Guarded(free=(None,)), choice("An address", "None")] = None
-    """Address of `dpal collect --listen` as Label Studio reaches it, such as http://127.0.0.1:8095;
+    """Address of `dpal desk --listen` as Label Studio reaches it, such as http://127.0.0.1:8095;
     null: labels are noticed within a minute."""
 
     @field_validator("url", "webhook")

@@ -47,7 +47,7 @@ def collect(
     artifacts: Annotated[Path, typer.Option(help="Folder of all campaigns.")] = Path("artifacts"),
     listen: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Stay, and look when Label Studio calls this port."),
+        typer.Option(min=1, max=65535, help="Stay, as dpal desk --listen does."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
@@ -55,9 +55,9 @@ def collect(
     if not artifacts.is_dir():
         raise ConfigError(f"{artifacts} is not a folder of campaigns; name it with --artifacts")
     if listen is not None:
-        from flows.ops.receiver import run_webhook_receiver
+        from flows.ops.desk import run_desk
 
-        run_webhook_receiver(artifacts, host, listen)
+        run_desk(artifacts, host, listen)
         return
     from tasks.collect_waiting import collect_campaign
     from tasks.wait_for_people import waiting_campaigns

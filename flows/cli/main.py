@@ -21,6 +21,7 @@ from flows.cli import (
     compare,
     demo,
     deploy,
+    desk,
     doctor,
     end,
     importing,
@@ -86,6 +87,7 @@ app.command("deploy", epilog=deploy.EXAMPLE)(deploy.deploy)
 app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
 app.command("allow", epilog=allow.EXAMPLE)(allow.allow)
 app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
+app.command("desk", epilog=desk.EXAMPLE)(desk.desk)
 app.command("label", epilog=label.LABEL_EXAMPLE)(label.label)
 app.command("collect", epilog=label.COLLECT_EXAMPLE)(label.collect)
 app.command("run", epilog=run.EXAMPLE)(run.run_command)

@@ -69,6 +69,12 @@ def serve(
             "prefect=https://runs.example.org. Repeatable.",
         ),
     ] = [],  # noqa: B006
+    listen: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Port that Label Studio calls, to have labels noticed at once."
+        ),
+    ] = None,
     auth: Annotated[
         bool, typer.Option("--auth", hidden=True, help="As always: of earlier versions.")
     ] = True,
@@ -86,6 +92,11 @@ def serve(
     `secrets`. Runs from Prefect may use what the folder's allow.yaml has: at the first start,
     what the configurations here need.
     """
+    shown_at = _origins(origins)
+    # At once: what follows takes seconds to import.
+    out.print(f"data, logs and passwords are kept in {folder.absolute()}", markup=False)
+    if files:
+        out.print(f"reading {', '.join(map(str, files))} ...", markup=False)
     from flows.cli.watch_settings import load_any
     from flows.ops.databases import make_databases
     from flows.ops.serve import Stack, find_label_studio, require_free
@@ -100,7 +111,8 @@ def serve(
         workers=workers,
         postgres=postgres,
         label_studio=find_label_studio() if label_studio else None,
-        origins=_origins(origins),
+        listen=listen,
+        origins=shown_at,
     )
     with _alone(folder):
         crew = Supervisor(
@@ -128,6 +140,7 @@ def _start(
 ) -> None:
     from flows.ops.mlflow_accounts import make_accounts
     from flows.ops.serve import (
+        desk_service,
         label_studio_service,
         mlflow_service,
         prefect_service,
@@ -147,8 +160,9 @@ def _start(
         out.print(change)
     _allow(stack.allow_file, configs)
     told = write_environment(stack)
+    out.print("deploying flows, work pools and the automation ...")
     _deploy(stack, crew.logs / "deploy.log", files)
-    crew.start(*worker_services(stack))
+    crew.start(*worker_services(stack), desk_service(stack))
     columns = ("what", "where", "account", "password")
     print_table(Table("Running", columns, tuple(stack.logins())))
     if stack.ledger:

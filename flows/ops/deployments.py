@@ -51,7 +51,7 @@ class WorkPool:
       name: as workers are started for it.
       type: process, docker or kubernetes.
       limit: runs at once; in the pool `campaigns` it counts campaigns and audits only, so that
-        the short flows (watch, collect-labels) never queue behind them.
+        short ones (watch, collect-labels) never queue behind them.
       asked: whether a person asked for this limit; else one that is set already stays.
     """
 
@@ -166,9 +166,8 @@ _COLLECT = Deployment(
     name="collect-labels",
     entrypoint="flows.collect_labels.collect_labels",
     pool=CAMPAIGNS,
-    about="Resumes the campaigns whose labels are complete.",
+    about="Resumes the campaigns whose labels are complete, once; dpal desk does so by itself.",
     alone=True,
-    schedule=DeploymentSchedule(interval=timedelta(minutes=1)),
 )
 _WATCH = Deployment(
     flow="watch",
@@ -263,14 +262,23 @@ def _of_run(config: RunConfig) -> Deployment:
 
 
 def _of_watch(config: WatchConfig) -> Deployment:
-    every = None if config.cron else timedelta(minutes=config.minutes)
+    # No schedule: a look is no run that people should see. The desk looks as these settings say.
+    how = f"by cron {config.cron} ({config.timezone})" if config.cron else _every(config.minutes)
     return replace(
         _WATCH,
         name=config.name,
-        about=f"Looks for new Parquet files in {config.folder}.",
+        about=f"Looks for new Parquet files in {config.folder}; dpal desk does so {how}.",
         parameters={"config": config.model_dump(mode="json")},
-        schedule=DeploymentSchedule(cron=config.cron, timezone=config.timezone, interval=every),
     )
+
+
+def _every(minutes: float) -> str:
+    """How often, in words.
+
+    >>> _every(1.0), _every(5.0)
+    ('every minute', 'every 5 minutes')
+    """
+    return "every minute" if minutes == 1 else f"every {minutes:g} minutes"
 
 
 def _trains_on(deployment: Deployment) -> str | None:

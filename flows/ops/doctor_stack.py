@@ -50,6 +50,7 @@ def prefect_parts(config: CampaignConfig) -> Iterator[Diagnosis]:
             yield from _pools(client, config)
             yield from _deployments(client, config)
             yield _automation(client)
+            yield _desk(client)
     except DpalError as error:
         yield Diagnosis("prefect", str(error), "correct that first; the rest was not looked at")
 
@@ -124,6 +125,22 @@ def _automation(client: SyncPrefectClient) -> Diagnosis:
     if not says_the_same(ours[0], crash_silent_runs()):
         return Diagnosis("automation", f"{SILENT!r} is another one", _DEPLOY)
     return Diagnosis("automation", "runs that fall silent are crashed after 90 s")
+
+
+def _desk(client: SyncPrefectClient) -> Diagnosis:
+    """Whether somebody notices labels and new files."""
+    from flows.ops.desk import ALIVE_SECONDS, VARIABLE
+
+    advice = "start one where runs work: dpal desk (dpal serve does)"
+    told = client.read_variable_by_name(VARIABLE)
+    if told is None or not isinstance(told.value, dict):
+        return Diagnosis("desk", "nobody notices labels and new files", advice)
+    where = f"{told.value['folder']} on {told.value['machine']}"
+    ago = datetime.now(UTC) - datetime.fromisoformat(told.value["looked"])
+    if ago.total_seconds() > 3 * ALIVE_SECONDS:
+        minutes = ago.total_seconds() / 60
+        return Diagnosis("desk", f"{where} was looked after last {minutes:.0f} min ago", advice)
+    return Diagnosis("desk", f"looks after {where}")
 
 
 def mlflow_login(config: CampaignConfig) -> Iterator[Diagnosis]:

@@ -9,21 +9,16 @@ from __future__ import annotations
 import hmac
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
-import httpx
-
-from dpal.errors import ConfigError, DpalError
+from dpal.errors import ConfigError
 from dpal.runs.label_studio_access import HOOK_HEADER, HOOK_SECRET
-from flows.cli.terminal import err, out
-from tasks.collect_waiting import collect_campaign
-from tasks.wait_for_people import waiting_campaigns
+from flows.cli.terminal import out
 
 _MOST_BYTES = 1 << 20
-_TOGETHER_SECONDS = 1.0  # calls that come at once are one look
-_ANYWAY_SECONDS = 60.0  # a call may be lost
 
 
 class Receiver(ThreadingHTTPServer):
@@ -35,14 +30,16 @@ class Receiver(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, secret: str) -> None:
+    def __init__(
+        self, host: str, port: int, secret: str, called: threading.Event | None = None
+    ) -> None:
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
             raise ConfigError(
                 f"{host}:{port} cannot be listened on ({error.strerror}); choose another port"
             ) from error
-        self.called = threading.Event()
+        self.called = called or threading.Event()
         self.secret = secret
 
 
@@ -83,13 +80,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Says nothing: calls are many."""
 
 
-def run_webhook_receiver(artifacts: Path, host: str, port: int) -> None:
-    """Looks at all waiting campaigns whenever Label Studio calls, and every minute.
+@contextmanager
+def listening(host: str, port: int, called: threading.Event) -> Iterator[None]:
+    """Within this block calls are listened to.
 
     Args:
-      artifacts: folder of all campaigns.
       host: address to listen on.
       port: likewise.
+      called: is set by each call that is believed to be meant for us.
 
     Raises:
       ConfigError: the port is taken, or no secret is set.
@@ -100,20 +98,10 @@ def run_webhook_receiver(artifacts: Path, host: str, port: int) -> None:
             f"{HOOK_SECRET} is not set, and without a secret anybody could call; say source "
             "stack/env, or set it to the same long word here and for the workers"
         )
-    with Receiver(host, port, secret) as server:
+    with Receiver(host, port, secret, called) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        out.print(f"listening on http://{host}:{port}; Ctrl-C ends it")
-        while True:
-            _look(artifacts)
-            if server.called.wait(_ANYWAY_SECONDS):
-                threading.Event().wait(_TOGETHER_SECONDS)
-                server.called.clear()
-
-
-def _look(artifacts: Path) -> None:
-    """Looks once; what is in the way is told and tried again."""
-    try:
-        for folder in waiting_campaigns(artifacts):
-            collect_campaign.fn(folder.root)
-    except (DpalError, httpx.HTTPError, RuntimeError, OSError) as error:
-        err.print(f"dpal: {error}; looking again in a minute", style="red", markup=False)
+        out.print(f"listening on http://{host}:{server.server_port}")
+        try:
+            yield
+        finally:
+            server.shutdown()

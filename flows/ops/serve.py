@@ -44,6 +44,7 @@ class Stack:
       workers: processes that work for the pool `campaigns`; one more works for `gpu`.
       postgres: server that holds all databases; None keeps them in the folder.
       label_studio: the command that starts it, where it is wanted.
+      listen: port on which the desk hears that labels came in; None does not listen.
       origins: by server, where else its pages are shown: by a reverse proxy with TLS.
     """
 
@@ -54,6 +55,7 @@ class Stack:
     workers: int
     postgres: str | None
     label_studio: str | None
+    listen: int | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def url(self, server: str) -> str:
@@ -220,6 +222,20 @@ def worker_services(stack: Stack) -> list[Service]:
         )
         for pool, number in names
     ]
+
+
+def desk_service(stack: Stack) -> Service:
+    """Whoever notices labels and new files."""
+    heard = ["--host", stack.host, "--listen", str(stack.listen)] if stack.listen else []
+    return Service(
+        name="desk",
+        command=[*_here(COMMAND), "desk", *heard],
+        environment={
+            **ENVIRONMENT,
+            **stack.environment,
+            "PREFECT_HOME": str(stack.folder / "worker"),
+        },
+    )
 
 
 def require_free(stack: Stack) -> None:

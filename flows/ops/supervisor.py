@@ -80,6 +80,7 @@ class Supervisor:
         Raises:
           ServeError: one ended, or did not answer in time.
         """
+        self._say(f"starting {', '.join(part.name for part in parts)}")
         new = [_Running(part, self._spawn(part), time.monotonic()) for part in parts]
         self._running += new
         self._record()
@@ -97,6 +98,8 @@ class Supervisor:
                     f"{_last_line(self._log(part))}), nothing else was touched"
                 )
             time.sleep(0.5)
+        if part.answers is not None:
+            self._say(f"{part.name} answers, after {time.monotonic() - running.since:.0f} s")
 
     def look(self) -> None:
         """Starts again, after a pause that grows, what has died since the last look."""

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -27,6 +28,7 @@ from flows.ops.automations import SILENT, crash_silent_runs, tell_people
 from flows.ops.deploy import set_up, take_down
 from flows.ops.deployments import (
     ENVIRONMENT,
+    DeploymentSchedule,
     WorkPool,
     from_file,
     pools_of,
@@ -36,6 +38,7 @@ from flows.ops.prefect_connection import DeployError, prefect_server
 from flows.ops.prefect_yaml import prefect_yaml
 from flows.ops.work_pools import Done, template_of
 from tests.conftest import ROOT, command, write_config
+from tests.flows.watching import watch_values
 
 PLACEHOLDER = re.compile(r"^\{\{ (\w+) \}\}$")
 
@@ -176,6 +179,25 @@ def test_twice_changes_nothing_and_removing_leaves_nothing(orchestrated, workpla
         assert {one.done for one in removed} == {Done.REMOVED}
         assert len(removed) == len(first) - 1
         assert take_down(client) == []
+
+
+def test_looks_that_an_earlier_version_scheduled_are_taken_off_the_clock(orchestrated, workplace):
+    """Else a run a minute would go on for ever beside the desk."""
+    Path("watch.yaml").write_text(yaml.safe_dump(watch_values(name="clocked")))
+    watch = from_file(Path("watch.yaml"))
+    assert "every 5 minutes" in watch.about
+    collect = next(one for one in usual([]) if one.flow == "collect-labels")
+    every = DeploymentSchedule(interval=timedelta(minutes=1))
+    with get_client(sync_client=True) as client:
+        pools = pools_of({}, {})
+        earlier = [replace(one, schedule=every, folder=workplace) for one in (collect, watch)]
+        set_up(client, pools, earlier)
+        for one in (collect, watch):
+            assert client.read_deployment_by_name(one.full_name).schedules
+        make([watch], pools, {})
+        for one in (collect, watch):
+            assert client.read_deployment_by_name(one.full_name).schedules == []
+        take_down(client)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from email.utils import format_datetime
 import httpx
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import VariableUpdate
 from prefect.client.schemas.sorting import AutomationSort
 
 from flows.cli.deploy import make
@@ -16,6 +17,7 @@ from flows.ops import doctor, doctor_stack
 from flows.ops.automations import SILENT
 from flows.ops.deploy import take_down
 from flows.ops.deployments import pools_of
+from flows.ops.desk import VARIABLE, _tell_alive
 from tests.conftest import write_blobs
 from tests.postgres import postgres, postgres_server  # noqa: F401
 
@@ -54,6 +56,26 @@ def test_what_is_not_deployed_paused_or_off_is_named(orchestrated, small, monkey
         assert ill["automation"][1] == "switch it on under Automations"
         assert ill["pool gpu"][0] == "is paused"
         take_down(client)
+
+
+def test_a_desk_that_nobody_sits_at_is_named(orchestrated, small, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", orchestrated)
+
+    def desk():
+        return found(doctor_stack.prefect_parts(small()))["desk"]
+
+    with get_client(sync_client=True) as client:
+        if client.read_variable_by_name(VARIABLE) is not None:
+            client.delete_variable_by_name(VARIABLE)
+        assert "dpal desk" in desk()[1]
+        _tell_alive()
+        assert desk()[1] == ""
+        _tell_alive()  # and once more, as it does every few minutes
+        then = datetime.now(UTC) - timedelta(hours=2)
+        told = {"looked": then.isoformat(), "machine": "gpu-1", "folder": "/srv"}
+        client.update_variable(VariableUpdate(name=VARIABLE, value=told))
+        state, advice = desk()
+        assert "120 min" in state and "/srv on gpu-1" in state and "dpal desk" in advice
 
 
 def test_a_server_that_is_gone_is_said_once(small, monkeypatch):

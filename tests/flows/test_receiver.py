@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dpal.errors import ConfigError
-from flows.ops.receiver import Receiver, run_webhook_receiver
+from flows.ops.receiver import Receiver, listening
 
 
 @pytest.fixture
@@ -62,10 +62,13 @@ def test_lengths_are_believed_once_the_secret_is_known(receiver):
     assert not receiver.called.is_set()
 
 
-def test_without_a_secret_nobody_listens(tmp_path, monkeypatch):
+def test_without_a_secret_nobody_listens(monkeypatch):
     monkeypatch.delenv("DPAL_COLLECT_SECRET", raising=False)
-    with pytest.raises(ConfigError, match="DPAL_COLLECT_SECRET is"):
-        run_webhook_receiver(tmp_path, "127.0.0.1", 0)
+    with (
+        pytest.raises(ConfigError, match="DPAL_COLLECT_SECRET is"),
+        listening("127.0.0.1", 0, threading.Event()),
+    ):
+        pass
 
 
 def test_a_port_that_is_taken_is_one_sentence(receiver):

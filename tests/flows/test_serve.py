@@ -189,6 +189,8 @@ def test_what_dies_is_started_again_and_said(tmp_path):
     crew, port = Supervisor(tmp_path, said.append), free_port()
     part = web_server(port)
     crew.start(part)
+    assert [line.partition(" ")[0] for line in said] == ["starting", "web"]  # and that it answers
+    said.clear()
     first = crew._running[0].process
     first.kill()
     first.wait()

@@ -1,4 +1,4 @@
-"""A deployed watch: real server, worker and schedule; nobody types a command."""
+"""A deployed watch: real server, worker and desk; nobody types a command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE = 500
 
 @pytest.fixture
 def installation(workplace):
-    """A server of its own, deployments, and a worker for campaigns and watches."""
+    """A server of its own, deployments, a worker for campaigns, and a desk."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -45,7 +45,7 @@ def installation(workplace):
     started = []
 
     def start(*arguments):
-        ours = arguments[0] == "worker"
+        ours = arguments[0] in ("worker", "desk")
         line = [*([command()] if ours else [sys.executable, "-m", "prefect"]), *arguments]
         with (workplace / f"{arguments[0]}.log").open("w") as log:
             process = subprocess.Popen(
@@ -64,7 +64,11 @@ def installation(workplace):
         assert ended.returncode == 0, ended
         return ended.stdout
 
-    yield dpal, api, lambda: start("worker", "campaigns")
+    def start_both():
+        start("worker", "campaigns")
+        start("desk")
+
+    yield dpal, api, start_both
     for process in reversed(started):  # the worker while its server is still there
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -98,14 +102,14 @@ def finished(name):
 
 
 def test_files_become_campaigns_while_nobody_types_anything(installation):
-    dpal, api, start_worker = installation
+    dpal, api, start_workers = installation
     Path("inbox").mkdir()
     shutil.copy("pool.parquet", "inbox/january.parquet")
     Path("watch.yaml").write_text(yaml.safe_dump(watch_values(every_minutes=1)))
     dpal("data", "register", "clinic", "inbox", "--epsilon", "8", "--delta", "1e-4")
     dpal("deploy", "watch.yaml")
     dpal("allow", "watch.yaml")
-    start_worker()
+    start_workers()
     first = wait(lambda: finished("clinic-0001"), "the first campaign")
     assert first.flow_run  # given to the workers, not run by the watch
 
