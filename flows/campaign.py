@@ -38,6 +38,7 @@ from tasks.campaign import (
 )
 from tasks.campaign_page import (
     open_page,
+    page_until_end,
     tell_campaign_end,
     tell_phase,
     tell_selection,
@@ -91,7 +92,7 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
         reach_tracking(campaign)
         reach_teachers(campaign)
         hold_budget(campaign)
-        with tracked_to_its_end(campaign):
+        with page_until_end(campaign), tracked_to_its_end(campaign):
             return _run_phases(campaign, redraw)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
+from prefect.exceptions import Pause
 from prefect.runtime import flow_run
 
 from dpal.planning.campaign_plan import Phase
@@ -13,14 +16,21 @@ from dpal.reports.figures.style import as_png
 from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done
 from dpal.reports.validation_figures import worthless
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.notify import notify
 from dpal.runs.released_phase import reached
+from tasks.boundary import is_public
 from tasks.flow_run_page import Shown, page_of, reached_server, run_links, update_artifacts
 from tasks.tracking.campaign_runs import campaign_address
+from tasks.tracking.mlflow_notes import flow_run_address
 
 
 def open_page(campaign: Campaign) -> None:
     """Starts the story of a run and tags the run, so that it is found."""
     tell_story(campaign, "the plan is certified; nothing of this run is released yet.")
+    # A run's page begins with its log; what is kept up to date is two pages away from there.
+    if page := flow_run_address():
+        key = f"campaign-{campaign.config.name.replace('_', '-')}"
+        notify(f"how it stands: {page.partition('/runs/')[0]}/artifacts/key/{key}")
     target = campaign.plan.spec.target
     tags = {"dpal", campaign.config.name, f"epsilon {target.epsilon:g}"}
     if campaign.config.data.dataset:
@@ -28,6 +38,20 @@ def open_page(campaign: Campaign) -> None:
     if number := flow_run.get_id():
         with reached_server() as client:
             client.update_flow_run(UUID(number), tags=tags | set(flow_run.get_tags() or ()))
+
+
+@contextmanager
+def page_until_end(campaign: Campaign) -> Iterator[None]:
+    """Within this block the page is right: who fails or is stopped says so there, in a sentence."""
+    try:
+        yield
+    except Pause:
+        raise
+    except BaseException as error:
+        why = str(error) if is_public(error) else "the state of this run says why."
+        with suppress(Exception):  # it may be the server that failed
+            tell_story(campaign, f"stopped: {why}")
+        raise
 
 
 def tell_selection(campaign: Campaign, phase: Phase) -> None:

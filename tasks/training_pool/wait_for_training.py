@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.objects import Artifact, FlowRun, State, WorkerStatus
 from prefect.context import FlowRunContext
 from prefect.exceptions import TerminationSignal
@@ -18,6 +20,7 @@ from dpal.errors import TrainingStopped
 from dpal.runs.notify import notify
 from tasks.prefect_client import retry_while_prefect_is_down
 
+MIRRORED = "training"  # key of the artifact that shows a worker's progress on a run's own page
 _LOOK_SECONDS = 2.0
 _SILENT_SECONDS = 90.0  # nine signs of life missed
 _UNSTARTED_SECONDS = 60.0
@@ -43,6 +46,37 @@ class _Patience:
         return time.monotonic() - self.since
 
 
+@dataclass
+class _Mirror:
+    """The training's progress, on the page of the run that waits for it as well."""
+
+    artifact: UUID | None = None
+    shown: tuple[object, str | None] | None = None
+
+    def show(self, client: SyncPrefectClient, theirs: Sequence[Artifact]) -> None:
+        """Copies the progress of the run that trains, where it is another one."""
+        context = FlowRunContext.get()
+        progress = next((artifact for artifact in theirs if artifact.type == "progress"), None)
+        if progress is None or context is None or context.flow_run is None:
+            return
+        now = (progress.data, progress.description)
+        if now == self.shown:
+            return
+        own = context.flow_run.id
+        with suppress(httpx.HTTPError):  # a page that cannot be written is no reason to stop
+            if self.artifact is None:
+                there = (one.id for one in artifacts_of(client, own) if one.key == MIRRORED)
+                self.artifact = next(there, None)
+            told = {"data": progress.data, "description": progress.description}
+            if self.artifact is None:
+                self.artifact = client.create_artifact(
+                    ArtifactCreate(flow_run_id=own, key=MIRRORED, type="progress", **told)
+                ).id
+            else:
+                client.update_artifact(self.artifact, ArtifactUpdate(**told))
+            self.shown = now
+
+
 def wait_for(run: FlowRun, pool: str, what: str) -> FlowRun:
     """Waits until a run has ended or is given up for lost; if the campaign is cancelled, so is it.
 
@@ -57,11 +91,11 @@ def wait_for(run: FlowRun, pool: str, what: str) -> FlowRun:
     Raises:
       TrainingStopped: whoever ordered it was cancelled on the page, and the run with it.
     """
-    patience, identity = _Patience(), run.id
+    patience, identity, mirror = _Patience(), run.id, _Mirror()
     try:
         while True:
             asked = time.monotonic()
-            run, sign = retry_while_prefect_is_down(lambda client: _look(client, identity))
+            run, sign = retry_while_prefect_is_down(lambda client: _look(client, identity, mirror))
             if time.monotonic() - asked > _SILENT_SECONDS / 9:
                 patience.since = time.monotonic()  # the server was away, and signs with it
             state = run.state
@@ -96,12 +130,14 @@ def artifacts_of(client: SyncPrefectClient, run: UUID) -> list[Artifact]:
     return Artifact.model_validate_list(answer.json())
 
 
-def _look(client: SyncPrefectClient, run: UUID) -> tuple[FlowRun, object]:
+def _look(
+    client: SyncPrefectClient, run: UUID, mirror: _Mirror | None = None
+) -> tuple[FlowRun, object]:
     """A run as it is now, and its latest sign of life."""
-    flow_run = client.read_flow_run(run)
-    signs = sorted(
-        (str(artifact.id), str(artifact.updated)) for artifact in artifacts_of(client, run)
-    )
+    flow_run, shown = client.read_flow_run(run), artifacts_of(client, run)
+    if mirror is not None:
+        mirror.show(client, shown)
+    signs = sorted((str(artifact.id), str(artifact.updated)) for artifact in shown)
     return flow_run, (flow_run.state and flow_run.state.id, signs)
 
 

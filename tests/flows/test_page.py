@@ -6,7 +6,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ParameterTypeError
 
-from dpal.errors import ConfigError
+from dpal.errors import ConfigError, LedgerError
 from flows.campaign import run_campaign
 from tests.conftest import small_values
 
@@ -45,6 +45,21 @@ def test_a_run_tells_its_story_once_and_to_the_end(orchestrated, workplace, smal
         assert place in told
     assert shown["progress"]["data"] == 100
     assert shown["budget"]["data"].startswith("data:image/png;base64,")
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_says_so_on_its_page_in_a_sentence(
+    orchestrated, workplace, small, monkeypatch
+):
+    def fail(_campaign, _phase):
+        raise LedgerError("the ledger was lost; restore it")
+
+    schedule = {"initial": 100, "queries": [], "batch_size": 50, "epochs_per_phase": 1}
+    with monkeypatch.context() as broken, pytest.raises(LedgerError):
+        broken.setattr("flows.campaign.tell_phase", fail)
+        run_campaign(small(name="broken", schedule=schedule))
+    shown = artifacts(latest("broken")["id"])
+    assert "**Now:** stopped: the ledger was lost; restore it" in shown["campaign-broken"]["data"]
 
 
 def test_settings_from_the_form_are_refused_in_one_sentence(orchestrated, workplace):

@@ -55,6 +55,12 @@ def test_a_killed_training_process_is_ordered_again(site):
     assert len(site.trainings("killed")) == 2
     assert "goes on after" in campaign.said
     assert campaign.persisted() > before
+    # The campaign's own page showed how far the worker was, and its log where to look.
+    leader = site.leader("killed")
+    pages = site.ask("artifacts/filter", artifacts={"flow_run_id": {"any_": [leader["id"]]}})
+    [progress] = [page for page in pages if page["key"] == "training"]
+    assert progress["type"] == "progress" and 0 < progress["data"] <= 100
+    assert "/artifacts/key/campaign-killed" in site.words(leader)
 
 
 @pytest.mark.timing
