@@ -48,6 +48,7 @@ from tasks.campaign_page import (
 from tasks.prefect_client import await_server
 from tasks.tracking.campaign_runs import (
     track_campaign,
+    track_ledger,
     track_phase,
     tracked_to_its_end,
 )
@@ -99,6 +100,8 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
 def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
     """Goes on from where the campaign stands, to its end."""
     open_page(campaign)
+    if campaign.shows_progress:
+        track_ledger(campaign)
     keep_files(campaign)
     if redraw:
         start_over(campaign, redraw)
@@ -106,6 +109,8 @@ def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
         if not is_finished(campaign, phase):
             tell_selection(campaign, phase)
             select_records(campaign, phase)
+            if campaign.shows_progress:
+                track_ledger(campaign)
             if pending := ask_labeler(campaign, phase):
                 keep_files(campaign)
                 tell_waiting(campaign, phase)

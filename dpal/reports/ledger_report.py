@@ -26,20 +26,19 @@ from dpal.reports.ledger_tables import (
     parts_table,
     promised_in,
     releases_table,
+    short_table,
     time_table,
 )
-from dpal.reports.ledger_words import STATES, when
+from dpal.reports.ledger_words import when
 from dpal.reports.report import (
     Commands,
     Legend,
     Report,
     ReportSection,
     Rows,
-    Table,
     Verdict,
     section,
     sentences,
-    spent_bar,
 )
 from dpal.reports.summary import kept_so_far, promise, terms
 
@@ -49,7 +48,8 @@ _DAYS = (
 )
 _RELEASES = (
     "A release is anything computed from private records that leaves. It is charged before it is "
-    "drawn, and stays charged whatever happens to it."
+    "drawn, and stays charged whatever happens to it. Its charge is by how much it raised what any "
+    "record may have lost by then."
 )
 _MECHANISMS = (
     "What was run on private records, on whom, and with which parameters: all that is needed to "
@@ -115,13 +115,13 @@ def ledger_report(
         promise=promise(promised_in(account)),
         verdict=_verdict(entries, account, doubt, certificate),
         sections=(
-            section("Budget by cohort", cohorts_table(account), note=_how_to_read(account)),
-            *([_dataset(entries, name)] if name else []),
             section(
-                "Timeline of releases",
-                _timeline(account, so_far),
+                "What was spent, and what is left",
+                short_table(account, so_far),
                 note=f"{_RELEASES} {_progress(account)}",
             ),
+            section("Budget by cohort", cohorts_table(account), note=_how_to_read(account)),
+            *([_dataset(entries, name)] if name else []),
             section("Every mechanism", releases_table(account), note=_MECHANISMS),
             section("Every entry", time_table(story, so_far), note=_whose(name, others)),
             section("How to check it", _CHECK, Commands((*checks, again))),
@@ -218,28 +218,6 @@ def _dataset(entries: Sequence[Entry], name: str) -> ReportSection:
     shares = Legend((*legend, ("left", "track", False)))
     tables = blocks_table(dataset, parts), parts_table(name, parts)
     return section(f"Data set {name}", shares, *tables, note=about)
-
-
-def _timeline(account: CampaignAccount, so_far: dict[int, float]) -> Table:
-    rows, bars = [], []
-    for reservation in account.releases:
-        under_way = reservation.state is State.RESERVE and reservation.steps_on_disk
-        state = STATES[reservation.state] + (
-            f", {reservation.steps_on_disk:,} steps on disk" if under_way else ""
-        )
-        spent = so_far[reservation.sequence]
-        rows.append(
-            (f"entry {reservation.sequence}", reservation.release.name, state, f"{spent:.4f}")
-        )
-        bars.append(spent_bar(spent, account.target.epsilon))
-    return Table(
-        "Timeline of releases",
-        ("entry", "release", "state", "epsilon so far"),
-        tuple(rows),
-        bars=tuple(bars),
-        bars_title="spent by then, any path",
-        badge="state",
-    )
 
 
 def _progress(account: CampaignAccount) -> str:

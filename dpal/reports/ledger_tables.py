@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import to_record
-from dpal.ledger.campaign_account import CampaignAccount
+from dpal.accounting.prior_spend import total_epsilon
+from dpal.ledger.campaign_account import CampaignAccount, State
 from dpal.ledger.data_set_history import BlockCharge
 from dpal.ledger.datasets import DataSet, Limit
 from dpal.ledger.entries import Entry
@@ -22,7 +23,7 @@ from dpal.reports.ledger_words import (
     mechanism_in_words,
     when,
 )
-from dpal.reports.report import Bar, Table, table
+from dpal.reports.report import Bar, Table, spent_bar, table
 from dpal.reports.summary import promise, spent_table
 
 _BLOCKS = ("block", "size", "epsilon taken", "share left", "by")
@@ -79,6 +80,44 @@ def releases_table(account: CampaignAccount) -> Table:
     ]
     columns = ("entry", "release", "state", "about", "mechanism", "parameters")
     return Table("Releases", columns, tuple(rows))
+
+
+def short_table(account: CampaignAccount, so_far: Mapping[int, float]) -> Table:
+    """What was released when, what it charged, what that comes to, and what is left: for a glance.
+
+    Args:
+      account: of a run.
+      so_far: from `epsilons_so_far`: by an entry's number, the run's epsilon once it stood.
+    """
+    promised, total, rows, bars = account.target.epsilon, 0.0, [], []
+    if account.before is not None:
+        total = total_epsilon(account.before, [], account.target, accountant=account.accountant)
+        rows.append(("before this run", "-", "spent", total, total))
+    for reservation in account.releases:
+        before, total = total, so_far[reservation.sequence]
+        under_way = reservation.state is State.RESERVE and reservation.steps_on_disk
+        state = STATES[reservation.state] + (
+            f", {reservation.steps_on_disk:,} steps on disk" if under_way else ""
+        )
+        day = when(reservation.recorded_at)
+        rows.append((reservation.release.name, day, state, total - before, total))
+    if account.ended is not None and account.epsilon > total:
+        # It ended by its own rule: all that it could have released counts.
+        day = when(account.last.recorded_at)
+        rows.append(("its end", day, "spent", account.epsilon - total, account.epsilon))
+    told = []
+    for what, day, state, charge, reached in rows:
+        left = max(0.0, promised - reached)
+        told.append((what, day, state, f"{charge:.4f}", f"{reached:.4f}", f"{left:.4f}"))
+        bars.append(spent_bar(reached, promised))
+    return Table(
+        f"What was spent of epsilon {promised:g}, and what is left",
+        ("what", "day (UTC)", "state", "charge", "total", "left"),
+        tuple(told),
+        bars=tuple(bars),
+        bars_title="total, any path",
+        badge="state",
+    )
 
 
 def time_table(entries: Sequence[Entry], so_far: Mapping[int, float]) -> Table:

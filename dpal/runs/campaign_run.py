@@ -10,6 +10,7 @@ from dpal.errors import ParameterError
 from dpal.files.artifacts import PhaseFolder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import CertifiedPlan, Phase, Plan
+from dpal.planning.campaign_spec import SelectionMode
 from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.devices import device_of
 from dpal.runs.run import ConfiguredRun
@@ -56,6 +57,14 @@ class Campaign(ConfiguredRun[Plan]):
     def protected_records(self) -> Source | None:
         """The validation set, where the plan protects it."""
         return None if self.plan.figures is None else self.validation
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether others may see within a phase how far it is.
+
+        Not in hidden selection: how long a training takes follows how many labels it has.
+        """
+        return self.plan.spec.selection is not SelectionMode.HIDDEN
 
     @property
     def public_records(self) -> Source:

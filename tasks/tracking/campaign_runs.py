@@ -33,7 +33,15 @@ from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.tracking.mlflow_connection import TrackingError as TrackingError
 from tasks.tracking.mlflow_connection import tracking_uri as tracking_uri
 from tasks.tracking.mlflow_connection import without_password as without_password
-from tasks.tracking.mlflow_ledger import data_figure, data_metrics, data_tags, ledger_story
+from tasks.tracking.mlflow_ledger import (
+    SPENT,
+    data_figure,
+    data_metrics,
+    data_tags,
+    ledger_story,
+    planned_epsilons,
+    spent_by,
+)
 from tasks.tracking.mlflow_model import log_model, validation_dataset
 from tasks.tracking.mlflow_notes import (
     NOTE,
@@ -65,6 +73,16 @@ _FINISHED = "dpal.finished"
 def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
     """Records a finished phase as a child run of its campaign."""
     _tell(campaign, lambda: _track_phase(campaign, phase, dvc_hash))
+
+
+@task(cache_policy=NO_CACHE)
+def track_ledger(campaign: Campaign) -> None:
+    """Shows what was spent by now, in the campaign's run.
+
+    MLflow is not waited for: what it misses here, the next phase tells it.
+    """
+    with suppress(TrackingError):
+        _tell(campaign, lambda: _track_ledger(campaign), patient=False)
 
 
 @task(cache_policy=NO_CACHE)
@@ -128,6 +146,25 @@ def _campaign_run(campaign: Campaign) -> Run | None:
     return find_run({**_campaign_tags(campaign), "dpal.phase": "all"})
 
 
+def _track_ledger(campaign: Campaign) -> None:
+    existing = _campaign_run(campaign)
+    if existing is None or existing.data.tags.get(_FINISHED) != "true":
+        run = _find_or_start_campaign(campaign)
+        run.set_tags({NOTE: campaign_note(campaign, spent=_show_spent(campaign, run))})
+
+
+def _show_spent(campaign: Campaign, run: TrackedRun) -> str | None:
+    """Shows it in figure, tables and columns; returns it in Markdown, for the description."""
+    spent = spent_by(campaign, planned_epsilons(campaign.certified.summary()))
+    if spent is None:
+        return None
+    run.set_tags({"dpal.spent": spent.words})
+    run.log_figure(spent.figure, "figures/spent.png")
+    run.log_table_anew(spent.as_frame(), SPENT)
+    run.log_table_anew(ledger_story(campaign), _LEDGER)
+    return spent.in_markdown()
+
+
 def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
     tags = {**_campaign_tags(campaign), "dpal.phase": str(phase.index)}
     existing = find_run(tags)
@@ -142,7 +179,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         {
             f"dvc.md5.{phase.name}": dvc_hash,
             "dpal.state": state,
-            NOTE: campaign_note(campaign),
+            NOTE: campaign_note(campaign, spent=_show_spent(campaign, parent)),
             **prefect_tag(),
         }
     )
@@ -172,7 +209,7 @@ def _track_campaign(campaign: Campaign) -> str:
         return str(existing.info.run_id)
     run = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()
-    run.log_table_once(ledger_story(campaign), _LEDGER)
+    spent = _show_spent(campaign, run)
     run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
     run.log_figure(validation_figure(phases), "figures/accuracy.png")
     run.log_files(*campaign.folder.reports, *campaign.folder.certified)
@@ -191,7 +228,7 @@ def _track_campaign(campaign: Campaign) -> str:
             "dpal.released_phase": str(released_phase(campaign.folder)),
             **worthless_tags(reached(campaign.folder)),
             "dpal.state": state_in_words(len(phases), len(phases), finished=True),
-            NOTE: campaign_note(campaign, model=model),
+            NOTE: campaign_note(campaign, spent=spent, model=model),
             **_ledger_tags(certificate["ledger"]["head"]),
             **prefect_tag(),
         }

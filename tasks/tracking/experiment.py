@@ -15,9 +15,11 @@ from dpal.config.runtime import RuntimeConfig
 from tasks.tracking.mlflow_connection import retry_while_mlflow_is_down, tracking_uri
 from tasks.tracking.mlflow_notes import (
     CAMPAIGNS_VIEW,
-    EXPERIMENT_NOTE,
+    CLASSIC,
+    KIND,
     NOTE,
     VIEW,
+    experiment_note,
     flow_run_address,
 )
 
@@ -56,9 +58,10 @@ def _open_experiment(uri: str, artifacts: Path) -> None:
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # campaigns start side by side
                 raise
-    mlflow.set_experiment(EXPERIMENT)
-    if experiment is None or VIEW not in experiment.tags:
-        mlflow.set_experiment_tags({NOTE: EXPERIMENT_NOTE, VIEW: CAMPAIGNS_VIEW})
+    opened = mlflow.set_experiment(EXPERIMENT)
+    if opened.tags.get(VIEW) != CAMPAIGNS_VIEW:  # also where an earlier version made it
+        note = experiment_note(str(opened.experiment_id))
+        mlflow.set_experiment_tags({NOTE: note, KIND: CLASSIC, VIEW: CAMPAIGNS_VIEW})
 
 
 def experiment_id() -> str:

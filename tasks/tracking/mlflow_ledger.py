@@ -1,17 +1,116 @@
-"""What MLflow is told of the ledger: the history of a campaign and its data set."""
+"""What MLflow is told of the ledger: what was spent and is left, and the whole history."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from dpal.accounting.cohort_spending import Accountant
+from dpal.accounting.events import NEVER_SELECTED
+from dpal.ledger.campaign_account import campaign_account, epsilons_so_far
 from dpal.ledger.data_set_history import history, parts_of
 from dpal.ledger.datasets import data_set
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entries_table import ledger_table
 from dpal.reports.figures.datasets import dataset_figure
+from dpal.reports.figures.ledger import ANY, spent_figure
+from dpal.reports.ledger_tables import blocks_table, short_table
+from dpal.reports.render.markdown import block_in_markdown
+from dpal.reports.report import Table
+from dpal.reports.summary import cohort_words
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.run import Run
 
+SPENT = "spent.json"
+_MOST_ROWS = 20
 _UNREADABLE = ["body", "previous"]  # for machines; the exports have them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What a run has spent by now, for a glance.
+
+    Attributes:
+      epsilon: that any record may have lost.
+      promised: epsilon.
+      table: a row a release.
+      blocks: what all runs take of its data set's blocks; None where there is none.
+      figure: every cohort against the promise.
+    """
+
+    epsilon: float
+    promised: float
+    table: Table
+    blocks: Table | None
+    figure: Figure
+
+    @property
+    def left(self) -> float:
+        """What of the promise is left."""
+        return max(0.0, self.promised - self.epsilon)
+
+    @property
+    def words(self) -> str:
+        """In a tag's length."""
+        return f"{self.epsilon:.3f} of {self.promised:g}, {self.left:.3f} left"
+
+    def in_markdown(self) -> str:
+        """Both tables, for a description."""
+        rows = self.table.rows
+        told = [f"**Spent:** epsilon {self.words}."]
+        if len(rows) > _MOST_ROWS:
+            told.append(f"The newest {_MOST_ROWS} of {len(rows)} releases; all are in `{SPENT}`.")
+        shown = Table(self.table.title, self.table.columns, rows[-_MOST_ROWS:])
+        told += [block_in_markdown(shown)] if rows else []
+        if self.blocks is not None:
+            told += [f"**{self.blocks.title}**", block_in_markdown(self.blocks)]
+        return "\n\n".join(told)
+
+    def as_frame(self) -> pd.DataFrame:
+        """The table, as MLflow keeps tables."""
+        return pd.DataFrame(list(self.table.rows), columns=list(self.table.columns))
+
+
+def spent_by(run: Run[Any], planned: Mapping[str, float] | None = None) -> Spent | None:
+    """What a run has spent by now; None where it holds nothing.
+
+    Args:
+      run: of any kind.
+      planned: epsilon of each cohort at the end of its plan, in the words of reports.
+    """
+    entries = run.known_entries()
+    if not _holds(entries, run.name):
+        return None
+    account = campaign_account(entries, run.name)
+    blocks = None
+    if run.dataset is not None:
+        blocks = blocks_table(data_set(entries, run.dataset))
+    return Spent(
+        epsilon=account.epsilon,
+        promised=account.target.epsilon,
+        table=short_table(account, epsilons_so_far(account)),
+        blocks=blocks,
+        figure=spent_figure(account, planned or {}),
+    )
+
+
+def planned_epsilons(summary: Mapping[str, Any]) -> dict[str, float]:
+    """What each cohort of a campaign will have lost at the end of its plan."""
+    key = f"epsilon_{summary['accountant']}"
+    planned = {
+        cohort_words(str(cohort["cohort"])): float(cohort[key]) for cohort in summary["cohorts"]
+    }
+    if summary["accountant"] == Accountant.PLD.value:
+        planned[cohort_words(NEVER_SELECTED)] = float(summary["never_selected_epsilon"])
+    return {**planned, ANY: float(summary[key])}
+
+
+def _holds(entries: list[Entry], name: str) -> bool:
+    return any(entry.kind is EntryKind.HOLD and entry.campaign == name for entry in entries)
 
 
 def data_tags(campaign: Campaign) -> dict[str, str]:

@@ -33,8 +33,8 @@ EXPERIMENT_NOTE = """\
 Differentially private active-learning campaigns: a run each, and inside of it one for each
 phase. **The ledger is the truth, this is a copy for reading.**
 
-- **All campaigns with the columns that matter:** open this page with
-  `?viewStateShareKey=campaigns` at the end of its address. Sort by any of them.
+- **[All campaigns, with epsilon spent and left, delta, unit and accuracy]({view})**: sort by any
+  of these columns. One run's description says what was spent, when, and what is left.
 - Compare campaigns: mark their runs, then **Compare**; metrics have the same names in all of
   them, and a step is a phase. `labels` and `campaign_epsilon` make good axes.
 - Find a data set's campaigns: `tags."dpal.dataset" = 'clinic'`; whole campaigns only:
@@ -50,8 +50,11 @@ RUNS_VIEW = "?workflowType=machine_learning"
 
 # A view that MLflow's page shares by its key: which columns, and only whole campaigns.
 VIEW = "mlflow.sharedViewState.campaigns"
+# Else MLflow opens the experiment on its pages for language models.
+KIND, CLASSIC = "mlflow.experimentKind", "custom_model_development"
 _COLUMNS = (
     "tags.`dpal.state`",
+    "tags.`dpal.spent`",
     "metrics.`validation_accuracy`",
     "metrics.`labels`",
     "metrics.`campaign_epsilon`",
@@ -68,6 +71,16 @@ CAMPAIGNS_VIEW = json.dumps(
 )
 
 
+def experiment_note(number: str) -> str:
+    """The description of the experiment.
+
+    Args:
+      number: MLflow's, of the experiment.
+    """
+    view = f"#/experiments/{number}/runs{RUNS_VIEW}&viewStateShareKey=campaigns"
+    return EXPERIMENT_NOTE.replace("{view}", view)
+
+
 def flow_run_address() -> str | None:
     """The Prefect page of the flow run that this is part of, where a server shows one."""
     # Without an address there is a server for the length of this run only, and no page.
@@ -78,11 +91,12 @@ def flow_run_address() -> str | None:
     return f"{page.rstrip('/')}/runs/flow-run/{number}"
 
 
-def campaign_note(campaign: Campaign, *, model: str | None = None) -> str:
+def campaign_note(campaign: Campaign, *, spent: str | None = None, model: str | None = None) -> str:
     """The description of a campaign's run.
 
     Args:
       campaign: what it is of.
+      spent: what was spent by now and is left, in Markdown; None where nothing is held.
       model: address of its registered model, once it is finished.
     """
     folder, finished = campaign.folder, model is not None
@@ -92,6 +106,7 @@ def campaign_note(campaign: Campaign, *, model: str | None = None) -> str:
         f"**Promised:** {promise(campaign.certified.summary())}.",
         f"**State:** {state_in_words(len(phases), total, finished=finished)}. "
         + _so_far(reached(folder) if phases else None),
+        *([] if spent is None else [spent]),
     ]
     told += [f"**Mind:** phase {number}: {words}." for number, words in worse_phases(phases)]
     told += [f"**Mind:** {said}" for said in worthless_tags(released_figures(folder)).values()]

@@ -79,6 +79,14 @@ class TrackedRun:
         if all(file.path != name for file in client.list_artifacts(self.run_id)):
             client.log_table(self.run_id, table, name)
 
+    def log_table_anew(self, table: pd.DataFrame, name: str) -> None:
+        """Logs a table in place of the one that is there."""
+        client = mlflow.MlflowClient()
+        if all(file.path != name for file in client.list_artifacts(self.run_id)):
+            client.log_table(self.run_id, table, name)
+        else:  # as MLflow writes it, who appends
+            client.log_text(self.run_id, table.to_json(orient="split", index=False), name)
+
     def log_dataset(self, dataset: Dataset, context: str) -> None:
         """Logs which data set was used for what."""
         record = DatasetRecord(**dataset.to_dict())

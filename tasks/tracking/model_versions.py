@@ -37,6 +37,7 @@ from dpal.runs.open_ledger import anchors_of
 from dpal.runs.released_phase import released_figures
 from dpal.runs.run import Run
 from tasks.tracking.mlflow_model import validation_dataset
+from tasks.tracking.mlflow_run import day_of_plan
 from tasks.tracking.model_registry import fetch_registered_model, register_model
 from tasks.tracking.promotion import audit_doubt, promote
 
@@ -165,6 +166,7 @@ def _promoted(run: Run[Any], uri: str, verdict: ChampionVerdict) -> ChampionVerd
             checks=checks,
             author=author.check.detail,
             tracking_uri=None,
+            day=day_of_plan([run.name], entries),
         )
     except CertificateError as refusal:
         if isinstance(refusal.__cause__, MlflowException | OSError):

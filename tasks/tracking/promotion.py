@@ -113,6 +113,7 @@ def promote(
     author: str,
     tracking_uri: str | None,
     back: bool = False,
+    day: str | None = None,
 ) -> str | None:
     """Points an alias to a version whose checks were made, and records that on the version.
 
@@ -126,6 +127,8 @@ def promote(
       tracking_uri: where the registry is; None is what MLflow is set to.
       back: whether the alias goes back to a version that had it: what came before that one stays
         what it was, so that the next way back leads further.
+      day: that is noted, as YYYY-MM-DD; None is today. Of a rule it is the day of the plan, as the
+        day on which a campaign ended follows how many labels were bought.
 
     Returns:
       The version that had the alias before; None if none had.
@@ -137,7 +140,7 @@ def promote(
         raise CertificateError(f"{uri} failed a check of its certificate; nothing was changed")
     require_alias(alias)
     name, number = name_and_version(uri)
-    today = today_in_utc().isoformat()
+    today = day or today_in_utc().isoformat()
     told = {"by": by, "at": today, "reason": reason, "checked": _in_words(checks)}
     told["author"] = author
     with registry_client(uri, tracking_uri) as client:

@@ -16,6 +16,7 @@ from dpal.runs.run import Run
 from dpal.runs.tracked_facts import ServedModel, Tracked
 from tasks.boundary import task
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
+from tasks.tracking.mlflow_ledger import SPENT, spent_by
 from tasks.tracking.mlflow_model import log_weights
 from tasks.tracking.mlflow_notes import NOTE, worthless_tags
 from tasks.tracking.mlflow_run import TrackedRun, day_of_plan, finished_run
@@ -49,6 +50,11 @@ def _track_audit(run: Run[Any], passed: bool, metrics: dict[str, float], folder:
     outcome = "passed" if passed else "failed"
     tags = {**about, AUDIT_NUMBER: str(newest_audit(about) + 1)}
     tags |= {"dpal.audit": outcome, "dpal.state": f"audit {outcome}", **prefect_tag(), **SOURCE}
+    tags[NOTE] = (
+        f"An audit of {run.noun} `{run.name}`: its own code, attacked on made-up records. It "
+        f"{outcome}, and charges nothing. What was attacked and measured is in `audit/` among the "
+        "artifacts."
+    )
     day = day_of_plan([run.name], run.known_entries())
     with finished_run(None, f"{run.name}/audit", tags, day=day) as told:
         told.log_metrics(metrics)
@@ -77,6 +83,9 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
         **prefect_tag(),
         **SOURCE,
     }
+    spent = spent_by(run)
+    if spent is not None:
+        tags |= {"dpal.spent": spent.words, NOTE: f"{spent.in_markdown()}\n\n{tags[NOTE]}"}
     entries = run.known_entries()
     names = [name, plan.before.campaign if plan.before else None]
     with finished_run(existing, name, tags, day=day_of_plan(names, entries)) as told:
@@ -87,6 +96,9 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
         told.log_files(*folder.reports, *folder.certified)
         if folder.figures.is_dir():
             told.log_folder(folder.figures, "figures")
+        if spent is not None:
+            told.log_figure(spent.figure, "figures/spent.png")
+            told.log_table_anew(spent.as_frame(), SPENT)
         if len(story := _readable(entry for entry in entries if entry.campaign in names)):
             told.log_table_once(story, "ledger.json")
         if tracked.model is not None:

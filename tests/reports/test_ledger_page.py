@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.ledger.campaign_account import State, campaign_account
+from dpal.ledger.campaign_account import State, campaign_account, epsilons_so_far
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry
@@ -102,8 +102,11 @@ def bars(page: Page) -> list[list[tuple[float, float, bool]]]:
 
 def test_bars_are_as_long_as_what_they_stand_for(entries):
     account, page = campaign_account(entries, "first"), Page(html(entries))
-    drawn = bars(page)
-    for one, [(_, width, _)] in zip(account.cohorts, drawn, strict=False):
+    drawn, releases = bars(page), len(account.releases)
+    totals = epsilons_so_far(account)
+    for release, [(_, width, _)] in zip(account.releases, drawn[:releases], strict=True):
+        assert width == pytest.approx(92 * totals[release.sequence] / 3, abs=1e-3)
+    for one, [(_, width, _)] in zip(account.cohorts, drawn[releases:], strict=False):
         assert width == pytest.approx(92 * one.epsilon_pld / 3, abs=1e-3)
     known = data_set(entries, "clinic")
     whole = known.limit.filter.limit.divergence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import mlflow
@@ -163,14 +164,18 @@ def test_a_version_whose_certificate_does_not_hold_is_not_moved_to(client):
     assert "epsilon" in client.get_model_version("dpal-other", "1").tags[DECIDED]
 
 
-def test_protected_figures_are_compared_where_the_files_of_both_runs_are(client):
+def test_protected_figures_are_compared_where_the_files_of_both_runs_are(client, monkeypatch):
     """No digest of protected records leaves, so that the registry alone does not tell."""
     mine, protected = {**RULE, "line": "mine", "most_loss": 0.1}, {"protected": True}
     rerun("first", registry=mine, validation=protected)
-    rerun("second", registry=mine, validation=protected)
+    with monkeypatch.context() as later:
+        later.setattr("tasks.tracking.promotion.today_in_utc", lambda: date(2040, 1, 1))
+        rerun("second", registry=mine, validation=protected)
     tags = [client.get_model_version("dpal-mine", number).tags for number in "12"]
     assert [tag["dpal.measured_on"] for tag in tags] == ["protected", "protected"]
     assert "%" in tags[1]["dpal.interval"]
+    # The day of the plan, and not of the end: that follows how many labels were bought.
+    assert not [value for tag in tags for value in tag.values() if value.startswith("2040")]
     assert str(client.get_registered_model("dpal-mine").aliases["champion"]) == "2"
     write_blobs(Path("validation.parquet"), 300, seed=9, prefix="w")
     rerun("third", registry=mine, validation=protected)
