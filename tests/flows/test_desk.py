@@ -18,12 +18,13 @@ from prefect.client.schemas.objects import FlowRun
 
 from dpal.data.inbox.state import Stage
 from flows.cli.deploy import make
+from flows.ops.deploy import take_down
 from flows.ops.deployments import from_file, pools_of
 from flows.ops.desk import VARIABLE, Desk, _is_due
 from tests.conftest import allow
 from tests.flows.watching import last_run, register, remembered, small_watch, watch_values
 
-NAME = "desk-clinic"  # of watch and data set: other tests share the server
+NAME = "desk-clinic"
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def watched(workplace, orchestrated, monkeypatch):
     make(own, pools_of({}, {}, own), {})
     yield small_watch(name=NAME)
     with get_client(sync_client=True) as client:
-        client.delete_deployment(client.read_deployment_by_name(f"watch/{NAME}").id)
+        take_down(client)  # other tests share the server
 
 
 def runs_of(flow: str, since: datetime) -> list[FlowRun]:
