@@ -177,7 +177,14 @@ _WATCH = Deployment(
     about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
     alone=True,
 )
-_DEPLOYED = (*_RUNS.values(), *_ON_POOLS, _AUDIT, _COLLECT, _WATCH)
+_NEW = Deployment(
+    flow="new-campaign",
+    name="new-campaign",
+    entrypoint="flows.new_campaign.new_campaign",
+    pool=CAMPAIGNS,
+    about="Starts a campaign on your data: a short form, from which all settings follow.",
+)
+_DEPLOYED = (_NEW, *_RUNS.values(), *_ON_POOLS, _AUDIT, _COLLECT, _WATCH)
 # Which function runs a flow: all that a worker of ours ever runs.
 ENTRYPOINTS = {deployment.flow: deployment.entrypoint for deployment in _DEPLOYED}
 FLOWS = tuple(ENTRYPOINTS)

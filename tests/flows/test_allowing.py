@@ -58,6 +58,7 @@ def model_order(**sections: Any) -> dict[str, Any]:
 
 
 START: dict[str, Callable[[], dict[str, Any]]] = {
+    "new-campaign": lambda: {"config": {"name": "clinic", "data": "pool.parquet"}},
     "campaign": lambda: {"config": campaign()},
     "public": lambda: {"config": {"kind": "public", "name": "better"}},
     "pate": lambda: {"config": {"kind": "pate", "name": "votes"}},

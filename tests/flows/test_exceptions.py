@@ -27,6 +27,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
+from dpal.config.brief import CampaignBrief
 from dpal.config.campaign import parse_config
 from dpal.config.improvement import parse_public
 from dpal.config.pate import parse_pate
@@ -45,6 +46,7 @@ INJECTIONS = 200
 # What a flow calls first; it fails in the test.
 FIRST = {
     "run_campaign": "watching_for_cancellation",
+    "new_campaign": "require_allowed",
     "improve_model": "conduct",
     "vote_and_learn": "conduct",
     "train_phase": "following_order",
@@ -63,6 +65,7 @@ def parameters(place):
     models = RepeatableOrder(config={"kind": "pate", **name}, training="student", plan="")
     return {
         "run_campaign": (config,),
+        "new_campaign": (CampaignBrief(name="trapped", data=place / "pool.parquet"),),
         "improve_model": (parse_public(name),),
         "vote_and_learn": (parse_pate(name),),
         "train_phase": (order,),
