@@ -54,6 +54,8 @@ class Table:
       bars_title: what their column is called.
       total: whether the last row is the sum of it all.
       badge: the column of states that stand out.
+      links: for each row and column the file that a cell leads to, relative to the page; empty for
+        none.
     """
 
     title: str
@@ -63,6 +65,11 @@ class Table:
     bars_title: str = ""
     total: bool = False
     badge: str = ""
+    links: tuple[tuple[str, ...], ...] = ()
+
+    def link(self, row: int, column: int) -> str:
+        """The file that a cell leads to; empty where it leads nowhere."""
+        return self.links[row][column] if self.links else ""
 
     def is_number(self, column: int) -> bool:
         """Whether a column holds numbers: all its cells begin with a digit or say "none"."""
