@@ -9,7 +9,7 @@ from dpal.book.methods import METHODS
 
 Axis = list[Any] | dict[str, dict[str, Any] | None]
 
-METHOD, LABELS = "method", "labels"
+METHOD, LABELS, FIGURE = "method", "labels", "figure"
 # Short names of settings that most tables vary.
 SHORT = {
     "strategy": "strategy",
@@ -17,7 +17,7 @@ SHORT = {
     "mode": "privacy.selection",
     "epsilon": "privacy.epsilon",
 }
-_OTHERS = ("set", METHOD, LABELS)
+_OTHERS = ("set", METHOD, LABELS, FIGURE)
 
 
 def require_axis(axis: str, values: Axis) -> None:

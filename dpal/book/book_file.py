@@ -113,6 +113,8 @@ class BookTable(Section):
     """Of the figure: a share, shown in per cent, or a number of something."""
     curves: bool = True
     """Whether learning curves are drawn."""
+    drawn: list[str] = Field(default_factory=list)
+    """Rows of the curves; empty is all of them, eight at most."""
     printed: list[Printed] = Field(default_factory=list)
     claims: list[BookClaim] = Field(default_factory=list)
     missing: list[str] = Field(default_factory=list)
@@ -131,6 +133,7 @@ class BookTable(Section):
         columns = {name for name, _ in values_of(self.columns, self.grid[self.columns])}
         named = [(printed.row, rows, "row") for printed in self.printed]
         named += [(printed.column, columns, "column") for printed in self.printed]
+        named += [(row, rows, "row") for row in self.drawn]
         for claim in self.claims:
             named += [(claim.row, rows, "row"), (claim.than, rows, "row")]
             named += [(column, columns, "column") for column in claim.columns]

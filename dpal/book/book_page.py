@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from dpal.book.axes import FIGURE
 from dpal.book.book_file import Book, BookTable
 from dpal.book.book_run import BookRun
 from dpal.book.cells import BookCell
@@ -36,6 +37,7 @@ from dpal.reports.report import (
 from dpal.simulation.paired_comparison import MeanEstimate, estimate_mean
 
 _MOST_LINES = 8  # of one chart: as many as there are styles
+_LEAST_BAND = 3  # seeds of which an interval is drawn
 _NOTHING = "not run"
 
 
@@ -122,7 +124,7 @@ def _ours(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> Tab
     counts = sorted({len(cell.values) for cell in filled.values() if cell.values})
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "0"
     unit = " %" if about.unit == "percent" else ""
-    named = about.figure or "headline figure"
+    named = about.figure or ("figures" if FIGURE in about.grid else "headline figure")
     cells = tuple(
         (row, *(_mean(about, filled.get((row, column))) for column in columns)) for row in rows
     )
@@ -217,7 +219,9 @@ def _curves(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> l
         drawn = [
             (cell.row, points)
             for cell in filled.values()
-            if cell.column == column and len(points := mean_curve(cell, about.figure)) > 1
+            if cell.column == column
+            and (not about.drawn or cell.row in about.drawn)
+            and len(points := mean_curve(cell)) > 1
         ][:_MOST_LINES]
         if drawn:
             charts.append(_curve_chart(f"{about.name}-{number}", column, drawn, about))
@@ -235,10 +239,7 @@ def _curve_chart(
             name=row,
             points=tuple((labels, mean.mean) for labels, mean in points),
             style=style_of(number),
-            band=tuple(
-                (mean.mean - (mean.half_width or 0.0), mean.mean + (mean.half_width or 0.0))
-                for _, mean in points
-            ),
+            band=_band([mean for _, mean in points]),
         )
         for number, (row, points) in enumerate(drawn)
     )
@@ -253,7 +254,7 @@ def _curve_chart(
         lines=lines,
         x=axis("labels", min(every), max(every), whole=True),
         y=axis(
-            (about.figure or "test figure").replace("_", " "),
+            f"{column}: {(about.figure or 'test figure').replace('_', ' ')}",
             max(0.0, min(heights) - room),
             min(1.0, max(heights) + room),
             percent=True,
@@ -261,6 +262,15 @@ def _curve_chart(
         alt=f"{column}: figure on the test records by labels; at the end {ends}",
         below="mean over seeds, 95 % interval shaded",
     )
+
+
+def _band(means: Sequence[MeanEstimate]) -> tuple[tuple[float, float], ...]:
+    """Ends of the intervals; none of two seeds, whose interval hides all that there is to see."""
+    known = [(mean.mean, mean.half_width) for mean in means
+             if mean.runs >= _LEAST_BAND and mean.half_width is not None]  # fmt: skip
+    if len(known) < len(means):
+        return ()
+    return tuple((mean - half, mean + half) for mean, half in known)
 
 
 def _areas(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> Table | None:
@@ -271,7 +281,7 @@ def _areas(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> Ta
         cells = []
         for column in columns:
             cell = filled.get((row, column))
-            areas = areas_under_curves(cell, about.figure) if cell else []
+            areas = areas_under_curves(cell) if cell else []
             cells.append(_shown(about, estimate_mean(areas)) if areas else "-")
         if any(shown != "-" for shown in cells):
             rows.append((row, *cells))
@@ -325,8 +335,9 @@ def _how(book: Book, results: Mapping[BookCell, CellResult]) -> ReportSection:
         "Intervals are Student's t intervals over seeds, 95 %. Differences are taken seed by seed; "
         "p-values are of the paired t test, adjusted after Holm for all claims of a table. A claim "
         "is reproduced where the difference is as claimed and its adjusted p-value below 0.05, "
-        "contradicted where it is below 0.05 the other way round, and not reproduced in between. A "
-        "claim that two are alike is reproduced where the whole interval lies within the margin.",
+        "contradicted where it is below 0.05 the other way round, and not reproduced in between. "
+        "Over all sets, each set is one observation, by its mean over seeds. A claim that two are "
+        "alike is reproduced where the whole interval lies within the margin.",
         Facts(tuple((name.replace("_", " "), text) for name, text in METHODS.items()
                     if name in methods)),
         Facts(sets),

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dpal.book.axes import LABELS, METHOD, values_of
+from dpal.book.axes import FIGURE, LABELS, METHOD, values_of
 from dpal.book.book_file import SET, Book, BookSet, BookTable
 from dpal.book.methods import EXACT, NOT_PRIVATE, ONE_PHASE, PRIVATE
 from dpal.canonical import digest, file_digest
@@ -35,6 +35,7 @@ class BookCell:
       set_name: its data set.
       method: how it is made.
       seed: which public records are the pool, and initial weights.
+      figure: what is shown of it; None where its table says that.
       settings: of its run, with the parts of the set in place of files.
       files: source files of its set, train and test.
     """
@@ -46,6 +47,7 @@ class BookCell:
     set_name: str
     method: str
     seed: int
+    figure: str | None = None
     settings: Mapping[str, Any] = field(compare=False, repr=False)
     files: tuple[Path, Path] = field(compare=False, repr=False)
 
@@ -141,6 +143,7 @@ def _cell(
     for settings in (book.settings, about.settings, table.settings, *others):
         given |= settings
     method, labels = given.pop(METHOD, PRIVATE), given.pop(LABELS, None)
+    figure = given.pop(FIGURE, table.figure)
     values = _settings(book, given, method, labels, seed)
     row = ", ".join(chosen[axis][0] for axis in table.grid if axis != table.columns)
     column = chosen[table.columns][0]
@@ -165,6 +168,7 @@ def _cell(
         set_name=set_name,
         method=method,
         seed=seed,
+        figure=figure,
         settings=values,
         files=files,
     )
@@ -182,7 +186,8 @@ def _settings(
         raise ConfigError(f"a book has no cells of kind {kind.name}; use a kind that has a model")
     values["validation"] = {"public": True, "why": book.why}
     override(values, "data.pool", f"{PART}pool")
-    override(values, "data.validation", f"{PART}validation")
+    if "data.validation" not in given:
+        override(values, "data.validation", f"{PART}validation")
     override(values, "model.seed", seed)
     if kind is not CAMPAIGN:
         override(values, "public.pool", f"{PART}public")

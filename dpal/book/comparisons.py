@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dpal.book.book_file import BookClaim, BookTable, Printed
+from dpal.book.book_file import SET, BookClaim, BookTable, Printed
 from dpal.book.cells import BookCell
 from dpal.book.results import CellResult
 from dpal.book.statistics import (
@@ -25,6 +25,8 @@ from dpal.simulation.paired_comparison import (
 )
 
 LEVEL = 0.05
+ALL_SETS = "all sets"  # where a claim is tested over them, each as one observation
+_LEAST_SETS = 3
 FAR = 2.0  # joint standard errors beyond which a printed value is said to differ
 
 
@@ -53,6 +55,11 @@ class FilledCell:
     cells: tuple[tuple[BookCell, CellResult], ...]
     values: Mapping[int, float]
     refused: str
+
+    @property
+    def figure(self) -> str | None:
+        """Which figure the values are; None for the headline."""
+        return next((cell.figure for cell, _ in self.cells), None)
 
     @property
     def mean(self) -> MeanEstimate | None:
@@ -116,7 +123,7 @@ def fill_table(
     for (row, column), made in found.items():
         values = {}
         for cell, result in made:
-            if (value := result.figure(table.figure)) is not None:
+            if (value := result.figure(cell.figure)) is not None:
                 values[cell.seed] = value
         filled[row, column] = FilledCell(
             row=row,
@@ -157,13 +164,11 @@ def judge_claims(
     """
     compared: list[tuple[BookClaim, str, PairedComparison | None]] = []
     for claim in table.claims:
-        for column in claim.columns or dict.fromkeys(column for _, column in filled):
-            way, other = filled.get((claim.row, column)), filled.get((claim.than, column))
-            pairs = way and other and way.values.keys() & other.values.keys()
-            comparison = (
-                compare_pairs(way.values, other.values) if way and other and pairs else None
-            )
-            compared.append((claim, column, comparison))
+        columns = claim.columns or list(dict.fromkeys(column for _, column in filled))
+        listed = [(column, _compared(claim, column, filled)) for column in columns]
+        compared += [(claim, column, comparison) for column, comparison in listed]
+        if table.columns == SET and claim.within is None:
+            compared += [(claim, ALL_SETS, together) for together in _over_sets(claim, filled)]
     p_values = holm_adjusted({
         number: comparison.p_value
         for number, (claim, _, comparison) in enumerate(compared)
@@ -179,6 +184,34 @@ def judge_claims(
         )
         for number, (claim, column, comparison) in enumerate(compared)
     ]
+
+
+def _compared(
+    claim: BookClaim, column: str, filled: Mapping[tuple[str, str], FilledCell]
+) -> PairedComparison | None:
+    """Both rows in one column, on the seeds that both have; None where there is none."""
+    way, other = filled.get((claim.row, column)), filled.get((claim.than, column))
+    if way is None or other is None or not way.values.keys() & other.values.keys():
+        return None
+    return compare_pairs(way.values, other.values)
+
+
+def _over_sets(
+    claim: BookClaim, filled: Mapping[tuple[str, str], FilledCell]
+) -> Iterator[PairedComparison]:
+    """Both rows over all data sets, each of which counts once: by its mean over seeds.
+
+    Source: Demsar (2006), "Statistical comparisons of classifiers over multiple data sets": a data
+    set is one observation, as runs on the same set say nothing about others.
+    """
+    if claim.columns:
+        return
+    way, other = (
+        {cell.column: cell.mean.mean for cell in filled.values() if cell.row == row and cell.mean}
+        for row in (claim.row, claim.than)
+    )
+    if len(way.keys() & other.keys()) >= _LEAST_SETS:
+        yield compare_pairs(way, other)
 
 
 def _verdict(
@@ -199,7 +232,7 @@ def _verdict(
     return ClaimVerdict.CONTRADICTED
 
 
-def mean_curve(filled: FilledCell, figure: str | None) -> list[tuple[float, MeanEstimate]]:
+def mean_curve(filled: FilledCell) -> list[tuple[float, MeanEstimate]]:
     """The learning curve of a row: labels, and the mean over seeds, phase by phase.
 
     Phases that not all seeds have, as runs that stopped early, are left out.
@@ -207,7 +240,7 @@ def mean_curve(filled: FilledCell, figure: str | None) -> list[tuple[float, Mean
     made = [result for _, result in filled.cells if result.curve]
     if not made:
         return []
-    points = []
+    figure, points = filled.figure, []
     for number in range(min(len(result.curve) for result in made)):
         phases = [result.curve[number] for result in made]
         values = [
@@ -221,12 +254,12 @@ def mean_curve(filled: FilledCell, figure: str | None) -> list[tuple[float, Mean
     return points
 
 
-def areas_under_curves(filled: FilledCell, figure: str | None) -> Sequence[float]:
+def areas_under_curves(filled: FilledCell) -> Sequence[float]:
     """Mean height of each seed's learning curve over labels; empty of runs of one phase."""
     areas = []
     for _, result in filled.cells:
         points = [
-            (float(phase.labels), phase.figures.get(figure or next(iter(phase.figures), "")))
+            (float(phase.labels), phase.figures.get(filled.figure or next(iter(phase.figures), "")))
             for phase in result.curve
         ]
         known = [(labels, value) for labels, value in points if value is not None]

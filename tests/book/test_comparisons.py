@@ -40,7 +40,7 @@ def opened(figures, **changes):
     wanted = {"grid": GRID, "claims": [claim()], "printed": [], **changes}
     book = parse_book({**with_table(**wanted), "seeds": list(range(len(figures["a"])))})
     cells = tuple(cells_of_book(book, Path()))
-    results = {cell: result_of(cell, figures[cell.row][cell.seed]) for cell in cells}
+    results = {cell: result_of(cell, figures[cell.row[0]][cell.seed]) for cell in cells}
     return book.tables[0], results, BookRun(book=book, cells=cells, every=cells, folder=FOLDER)
 
 
@@ -90,6 +90,23 @@ def test_p_values_are_of_the_paired_t_test_and_adjusted_together(workplace):
         assert tested.p_value == pytest.approx(2 * paired)
 
 
+def test_over_all_sets_each_set_is_one_observation(workplace):
+    book = with_table(grid={**GRID, "set": list("xyz")}, claims=[claim()], printed=[])
+    book["sets"] = dict.fromkeys("xyz", book["sets"]["blobs"])
+    parsed = parse_book({**book, "seeds": [0, 1]})
+    better = {"x": 0.1, "y": 0.2, "z": 0.15}
+    results = {
+        cell: result_of(cell, 0.5 + 0.01 * cell.seed + (cell.row == "a") * better[cell.column])
+        for cell in cells_of_book(parsed, Path())
+    }
+    *single, together = judge_claims(parsed.tables[0], fill_table(parsed.tables[0], results))
+    assert [tested.column for tested in single] == list("xyz")
+    assert together.comparison is not None
+    assert together.comparison.pairs == 3
+    expected = scipy.stats.ttest_1samp(list(better.values()), 0).pvalue
+    assert together.comparison.p_value == pytest.approx(expected)
+
+
 def test_a_cell_has_the_mean_and_interval_of_its_seeds(workplace):
     table, results, _ = opened(BETTER)
     cell = fill_table(table, results)["a", "blobs"]
@@ -103,6 +120,17 @@ def test_a_cell_has_the_mean_and_interval_of_its_seeds(workplace):
 def test_another_figure_may_be_shown(workplace):
     table, results, _ = opened(BETTER, figure="auc")
     assert fill_table(table, results)["a", "blobs"].values[0] == pytest.approx(0.405)
+
+
+def test_figures_may_stand_across(workplace):
+    grid = {**GRID, "figure": ["accuracy", "auc"]}
+    table, results, run = opened(
+        BETTER, grid=grid, columns="figure", claims=[claim(row="a, blobs", than="b, blobs")]
+    )
+    filled = fill_table(table, results)
+    assert filled["a, blobs", "accuracy"].values == dict(enumerate(BETTER["a"]))
+    assert filled["a, blobs", "auc"].values[0] == pytest.approx(0.405)
+    assert len({order.cell.digest for order in run.orders()}) == len(run.orders()) == 8
 
 
 def test_printed_numbers_that_are_far_are_told(workplace):
@@ -122,9 +150,9 @@ def test_printed_numbers_that_are_far_are_told(workplace):
 def test_curves_and_their_areas_are_of_the_phases(workplace):
     table, results, _ = opened(BETTER)
     cell = fill_table(table, results)["a", "blobs"]
-    assert [(labels, round(mean.mean, 4)) for labels, mean in mean_curve(cell, None)] == [
+    assert [(labels, round(mean.mean, 4)) for labels, mean in mean_curve(cell)] == [
         (100, 0.625), (200, 0.825)]  # fmt: skip
-    assert areas_under_curves(cell, None) == pytest.approx([value - 0.1 for value in BETTER["a"]])
+    assert areas_under_curves(cell) == pytest.approx([value - 0.1 for value in BETTER["a"]])
 
 
 def test_the_page_shows_every_number_and_leads_to_its_file(workplace):

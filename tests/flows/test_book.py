@@ -1,4 +1,4 @@
-"""A tiny book by its command: parallel cells, one flow run and one MLflow run each, gone on with."""
+"""A tiny book by its command: cells side by side, each tracked, gone on with after a kill."""
 
 from __future__ import annotations
 
