@@ -12,7 +12,7 @@ from typing import Any
 
 from dpal.book.axes import FIGURE, LABELS, METHOD, values_of
 from dpal.book.book_file import SET, Book, BookSet, BookTable
-from dpal.book.methods import EXACT, NOT_PRIVATE, ONE_PHASE, PRIVATE
+from dpal.book.methods import NOT_PRIVATE, ONE_PHASE, PRIVATE, SELECTING
 from dpal.canonical import digest, file_digest
 from dpal.config.campaign import override
 from dpal.errors import ConfigError, DataError
@@ -215,8 +215,8 @@ def _schedule(values: dict[str, Any], method: str, labels: int | None) -> None:
     if method in (ONE_PHASE, NOT_PRIVATE):
         initial, queries = initial + sum(queries), []
         values["acquisition"] = "random"
-    if method == EXACT and not queries:
-        raise ConfigError("method exact selects, and the schedule has no query; give it some")
+    if method in SELECTING and not queries:
+        raise ConfigError(f"method {method} selects, and the schedule has no query; give it some")
     schedule["initial"], schedule["queries"] = initial, queries
 
 

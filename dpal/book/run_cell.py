@@ -21,8 +21,14 @@ from torch import Tensor, nn
 
 from dpal.book.book_file import BookSet
 from dpal.book.cells import PART, BookCell
-from dpal.book.methods import EXACT, NOT_PRIVATE, ONE_PHASE, PRIVATE
+from dpal.book.methods import (
+    NOT_PRIVATE,
+    ONE_PHASE,
+    PRIVATE,
+    SELECTING,
+)
 from dpal.book.parts import DataParts, make_parts
+from dpal.book.references import reference_pick
 from dpal.book.results import CellPhase, CellResult
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import CampaignConfig, override
@@ -161,7 +167,7 @@ def _with_rates(order: CellOrder, config: RunConfig) -> tuple[RunConfig, dict[st
     if about.logit_noise is None or method == NOT_PRIVATE or not isinstance(config, CampaignConfig):
         return config, {}
     spec = _spec_of(config)
-    if method == EXACT:
+    if method in SELECTING:
         spec = spec_for(RehearsalMethod.EXACT, spec)
     rates = linear_rates(
         certified_or_next_best(spec).plan,
@@ -223,7 +229,7 @@ def _executed(config: RunConfig) -> CampaignFolder:
 
 
 def _exact(order: CellOrder, config: CampaignConfig, judge: _Judge) -> dict[str, Any]:
-    """Private training, and selections by exact scores, which are charged nothing."""
+    """Private training, and selections without privacy, which are charged nothing."""
     spec = _spec_of(config)
     score = spec.acquisition
     plan = certified_or_next_best(spec_for(RehearsalMethod.EXACT, spec)).plan
@@ -237,7 +243,13 @@ def _exact(order: CellOrder, config: CampaignConfig, judge: _Judge) -> dict[str,
         majority[:] = [judge.majority(model)]
 
     phases = rehearse(
-        plan, data, RehearsalMethod.EXACT, acquisition=score, physical_batch=_BATCH, on_model=look
+        plan,
+        data,
+        RehearsalMethod.EXACT,
+        acquisition=score,
+        physical_batch=_BATCH,
+        reference=reference_pick(order.cell.method, spec.model, seed=order.cell.seed),
+        on_model=look,
     )
     planned = accumulate(plan.spec.schedule.cohort_sizes)
     curve = tuple(
@@ -291,7 +303,7 @@ def _plainly_trained(
 _MADE: Mapping[str, Callable[[CellOrder, Any, _Judge], dict[str, Any]]] = {
     PRIVATE: _private,
     ONE_PHASE: _private,
-    EXACT: _exact,
+    **dict.fromkeys(SELECTING, _exact),
     NOT_PRIVATE: _not_private,
 }
 

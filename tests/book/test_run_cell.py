@@ -11,6 +11,7 @@ import pytest
 from dpal.book.book_file import parse_book
 from dpal.book.book_run import BookRun, open_book, while_time_is_left
 from dpal.book.cells import cells_of_book
+from dpal.book.methods import SELECTING
 from dpal.book.parts import make_parts
 from dpal.book.results import find_result, keep_result, result_file
 from dpal.book.run_cell import CellOrder, cell_settings, run_cell
@@ -92,8 +93,9 @@ def test_references_protect_nobody_and_say_so(workplace):
     assert not (FOLDER / "runs").exists()
 
 
-def test_exact_selection_has_a_curve_and_no_promise(workplace):
-    grid = {"acquisition": ["margin"], "method": ["exact"], "set": ["blobs"]}
+@pytest.mark.parametrize("method", SELECTING)
+def test_selection_without_privacy_has_a_curve_and_no_promise(workplace, method):
+    grid = {"acquisition": ["margin"], "method": [method], "set": ["blobs"]}
     [order] = orders(with_table(grid=grid, claims=[], printed=[]))
     result = run_cell(order)
     assert [phase.labels for phase in result.curve] == [90, 120]
