@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -106,6 +107,8 @@ def _table_section(about: BookTable, filled: Mapping[tuple[str, str], FilledCell
         blocks.append(Points(tuple(_apart(about, one) for one in printed if one.differs)))
     if claims:
         blocks.append(_claims_table(claims))
+    if across := _across(about, filled):
+        blocks.append(across)
     if about.curves:
         blocks += _curves(about, filled)
         if areas := _areas(about, filled):
@@ -228,11 +231,45 @@ def _curves(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> l
     return charts
 
 
+def _across(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> Chart | None:
+    """Means over the columns, one line a row, where columns are numbers such as of labels."""
+    columns = list(dict.fromkeys(column for _, column in filled))
+    if len(columns) < 2 or not all(map(_is_number, columns)):
+        return None
+    drawn: list[tuple[str, Sequence[tuple[float, MeanEstimate]]]] = []
+    for row in dict.fromkeys(row for row, _ in filled):
+        cells = [(float(column), filled.get((row, column))) for column in columns]
+        points = [(place, cell.mean) for place, cell in cells if cell and cell.mean]
+        if points and (not about.drawn or row in about.drawn):
+            drawn.append((row, sorted(points, key=lambda point: point[0])))
+    named = about.columns.rpartition(".")[2].replace("_", " ")
+    shown = (about.figure or "test figure").replace("_", " ")
+    return _chart(f"{about.name}-across", about.title, drawn[:_MOST_LINES], named, shown)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def _curve_chart(
     name: str,
     column: str,
     drawn: Sequence[tuple[str, Sequence[tuple[float, MeanEstimate]]]],
     about: BookTable,
+) -> Chart:
+    shown = (about.figure or "test figure").replace("_", " ")
+    return _chart(name, column, drawn, "labels", f"{column}: {shown}")
+
+
+def _chart(
+    name: str,
+    title: str,
+    drawn: Sequence[tuple[str, Sequence[tuple[float, MeanEstimate]]]],
+    across: str,
+    shown: str,
 ) -> Chart:
     lines = tuple(
         Line(
@@ -243,24 +280,19 @@ def _curve_chart(
         )
         for number, (row, points) in enumerate(drawn)
     )
-    every = [labels for line in lines for labels, _ in line.points]
+    places = [place for line in lines for place, _ in line.points]
     # By the means: an interval of few seeds may be wider than all that there is to see.
     heights = [value for line in lines for _, value in line.points]
     room = max(0.02, 0.15 * (max(heights) - min(heights)))
     ends = ", ".join(f"{line.name} {100 * line.points[-1][1]:.1f} %" for line in lines)
     return Chart(
         name=name,
-        title=column,
+        title=title,
         lines=lines,
-        x=axis("labels", min(every), max(every), whole=True),
-        y=axis(
-            f"{column}: {(about.figure or 'test figure').replace('_', ' ')}",
-            max(0.0, min(heights) - room),
-            min(1.0, max(heights) + room),
-            percent=True,
-        ),
-        alt=f"{column}: figure on the test records by labels; at the end {ends}",
-        below="mean over seeds, 95 % interval shaded",
+        x=axis(across, min(places), max(places)),
+        y=axis(shown, max(0.0, min(heights) - room), min(1.0, max(heights) + room), percent=True),
+        alt=f"{title}: {shown} by {across}; at the end {ends}",
+        below="mean over seeds, 95 % interval shaded from three seeds on",
     )
 
 

@@ -45,13 +45,13 @@ class BookRun:
         return {cell: result for cell, result in found.items() if result is not None}
 
     def orders(self) -> list[CellOrder]:
-        """Wanted cells that are not done, each once; a refused one is asked for again."""
+        """Wanted cells that are not done, each once; one that no promise covers is done."""
         wanted = {cell.digest: cell for cell in reversed(self.cells)}
         ordered = [cell for cell in self.cells if wanted.get(cell.digest) == cell]
         return [
             CellOrder(cell=cell, about=self.book.sets[cell.set_name], folder=self.folder)
             for cell in ordered
-            if (done := self.result(cell)) is None or done.refused
+            if self.result(cell) is None
         ]
 
     def forecast(self) -> Forecast:

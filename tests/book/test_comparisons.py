@@ -173,6 +173,16 @@ def test_the_page_shows_every_number_and_leads_to_its_file(workplace):
     assert (FOLDER / "figures" / f"{chart.name}.png").is_file()
 
 
+def test_columns_that_are_numbers_are_drawn(workplace):
+    grid = {**GRID, "labels": [120, 60]}
+    _, results, run = opened(BETTER, grid=grid, columns="labels", curves=False, claims=[])
+    for result in results.values():
+        keep_result(FOLDER, result)
+    [chart] = book_report(run).blocks(Chart)
+    assert [[place for place, _ in line.points] for line in chart.lines] == [[60, 120]] * 2
+    assert chart.lines[0].points[0][1] == pytest.approx(0.825)
+
+
 def test_a_page_is_written_before_anything_is_done(workplace):
     _, _, run = opened(BETTER)
     page, _ = write_book(run)

@@ -102,7 +102,7 @@ def test_selection_without_privacy_has_a_curve_and_no_promise(workplace, method)
     assert result.promise == {}
 
 
-def test_what_no_promise_covers_is_said_and_asked_for_again(workplace):
+def test_what_no_promise_covers_is_said_and_not_asked_for_again(workplace):
     grid = {"schedule.initial": [1000], "set": ["blobs"]}
     [order] = orders(with_table(grid=grid, claims=[], printed=[]))
     result = run_cell(order)
@@ -111,7 +111,7 @@ def test_what_no_promise_covers_is_said_and_asked_for_again(workplace):
     keep_result(FOLDER, result)
     book = parse_book(with_table(grid=grid, claims=[], printed=[]))
     cells = tuple(cells_of_book(book, Path(), seeds=1))
-    assert len(BookRun(book=book, cells=cells, every=cells, folder=FOLDER).orders()) == 1
+    assert BookRun(book=book, cells=cells, every=cells, folder=FOLDER).orders() == []
 
 
 def test_rates_follow_from_the_plan_where_the_set_wants_that(workplace):
