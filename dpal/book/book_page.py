@@ -58,7 +58,7 @@ def book_report(run: BookRun) -> Report:
         verdict=_verdict(claims, done, len(run.every)),
         cards=_cards(claims, results, run),
         sections=(
-            *(_table_section(table, filled[table.name]) for table in book.tables),
+            *(_table_section(book, table, filled[table.name]) for table in book.tables),
             _how(book, results),
             _every_run(book, results),
         ),
@@ -98,13 +98,15 @@ def _cards(
     )  # fmt: skip
 
 
-def _table_section(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> ReportSection:
+def _table_section(
+    book: Book, about: BookTable, filled: Mapping[tuple[str, str], FilledCell]
+) -> ReportSection:
     printed = beside_ours(about, filled)
     claims = judge_claims(about, filled)
     blocks: list[Block] = [_ours(about, filled)]
     if printed:
-        blocks.append(_printed_table(about, printed))
-        blocks.append(Points(tuple(_apart(about, one) for one in printed if one.differs)))
+        blocks.append(_printed_table(book, about, printed))
+        blocks.append(Points(tuple(_apart(book, about, one) for one in printed if one.differs)))
     if claims:
         blocks.append(_claims_table(claims))
     if across := _across(about, filled):
@@ -151,7 +153,7 @@ def _shown(about: BookTable, mean: MeanEstimate) -> str:
     return f"{scale * mean.mean:.{digits}f}{half}"
 
 
-def _printed_table(about: BookTable, printed: Sequence[PrintedBesideOurs]) -> Table:
+def _printed_table(book: Book, about: BookTable, printed: Sequence[PrintedBesideOurs]) -> Table:
     scale = 100 if about.unit == "percent" else 1
     rows = []
     for one in printed:
@@ -164,13 +166,19 @@ def _printed_table(about: BookTable, printed: Sequence[PrintedBesideOurs]) -> Ta
             "ours": "-" if one.ours.mean is None else _shown(about, one.ours.mean),
             "difference": f"{scale * one.beside.difference:+.1f}",
             "in joint standard errors": "-" if errors is None else f"{errors:+.1f}",
+            "printed for": _printed_for(book, one) or "the same data",
             "printed privacy": one.printed.under_noised or "as printed",
             "printed at": one.printed.at,
         })  # fmt: skip
     return table("Beside what was printed", rows)
 
 
-def _apart(about: BookTable, one: PrintedBesideOurs) -> str:
+def _printed_for(book: Book, one: PrintedBesideOurs) -> str:
+    """The data that the printed number is of, where ours is of other data."""
+    return book.sets[one.ours.cells[0][0].set_name].stands_for
+
+
+def _apart(book: Book, about: BookTable, one: PrintedBesideOurs) -> str:
     """Why a printed number and ours are apart."""
     scale = 100 if about.unit == "percent" else 1
     unit = " points" if about.unit == "percent" else ""
@@ -182,10 +190,12 @@ def _apart(about: BookTable, one: PrintedBesideOurs) -> str:
         else ""
     )
     noised = f" What was printed is {one.printed.under_noised}." if one.printed.under_noised else ""
+    other = _printed_for(book, one)
+    because = f" That one is of other data: {other}." if other else ""
     return (
         f"{one.ours.row}, {one.ours.column}: ours is {abs(scale * one.beside.difference):.1f}"
         f"{unit} {where} the printed {one.printed.value:g}, {abs(errors):.1f} joint standard errors"
-        f"{exact}.{noised}"
+        f"{exact}.{because}{noised}"
     )
 
 

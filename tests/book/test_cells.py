@@ -164,6 +164,12 @@ def test_time_is_that_of_the_cells_most_alike(workplace):
     assert "2 at a time" in forecast.in_words(parallel=2)
 
 
+def test_time_is_told_apart_by_row_before_it_is_by_method(workplace):
+    first, second, third, fourth = cells(grid(acquisition=["random", "entropy"]))
+    assert forecast_time([third], {first: 10.0, second: 2.0}).seconds == 10.0
+    assert forecast_time([fourth], {first: 10.0, second: 2.0}).seconds == 2.0
+
+
 @pytest.mark.parametrize("file", BOOKS, ids=lambda file: file.stem)
 def test_the_shipped_books_are_books(file):
     book = read_book(file)
