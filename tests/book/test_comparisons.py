@@ -103,6 +103,7 @@ def test_over_all_sets_each_set_is_one_observation(workplace):
     assert [tested.column for tested in single] == list("xyz")
     assert together.comparison is not None
     assert together.comparison.pairs == 3
+    assert together.comparison.difference == pytest.approx(0.15)
     expected = scipy.stats.ttest_1samp(list(better.values()), 0).pvalue
     assert together.comparison.p_value == pytest.approx(expected)
 
