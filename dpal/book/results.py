@@ -38,6 +38,7 @@ class CellResult:
       method: how it was made.
       set_name: its data set.
       seed: of the cell.
+      settings: of its run, beside the defaults of the version that made it.
       figures: of the released model on the test records, in [0, 1], the headline first.
       curve: after each phase; one point of a run without phases.
       told: numbers that the run says of itself, such as how many queries were answered.
@@ -56,6 +57,7 @@ class CellResult:
     method: str
     set_name: str
     seed: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     curve: tuple[CellPhase, ...] = ()
     told: Mapping[str, float] = field(default_factory=dict)

@@ -131,6 +131,7 @@ def run_cell(order: CellOrder) -> CellResult:
         method=cell.method,
         set_name=cell.set_name,
         seed=cell.seed,
+        settings=dict(cell.settings),
         records=_records(parts),
         made_on=_made_on(),
     )
