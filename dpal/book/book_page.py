@@ -108,7 +108,7 @@ def _table_section(
         blocks.append(_printed_table(book, about, printed))
         blocks.append(Points(tuple(_apart(book, about, one) for one in printed if one.differs)))
     if claims:
-        blocks.append(_claims_table(claims))
+        blocks += [_claims_in_words(claims), _claims_table(claims)]
     if across := _across(about, filled):
         blocks.append(across)
     if about.curves:
@@ -199,6 +199,21 @@ def _apart(book: Book, about: BookTable, one: PrintedBesideOurs) -> str:
     )
 
 
+def _claims_in_words(claims: Sequence[TestedClaim]) -> Facts:
+    """What is claimed, and where, by the numbers that the table has."""
+    told = {}
+    for tested in claims:
+        claim = tested.claim
+        noised = f"; {claim.under_noised}" if claim.under_noised else ""
+        told[_number(claims, tested)] = f"{claim.says} ({claim.at}{noised})"
+    return Facts(tuple((f"claim {number}", words) for number, words in told.items()))
+
+
+def _number(claims: Sequence[TestedClaim], tested: TestedClaim) -> int:
+    listed = list(dict.fromkeys(one.claim.says for one in claims))
+    return listed.index(tested.claim.says) + 1
+
+
 def _claims_table(claims: Sequence[TestedClaim]) -> Table:
     rows = []
     for tested in claims:
@@ -207,7 +222,7 @@ def _claims_table(claims: Sequence[TestedClaim]) -> Table:
         if claim.within is not None:
             stated = f"within {claim.within:g} points"
         rows.append({
-            "claim": claim.says,
+            "claim": f"claim {_number(claims, tested)}",
             "in": tested.column,
             "printed": stated,
             "ours": "-" if comparison is None else _in_points(comparison.difference,
@@ -215,7 +230,6 @@ def _claims_table(claims: Sequence[TestedClaim]) -> Table:
             "pairs": "-" if comparison is None else str(comparison.pairs),
             "p, Holm": "-" if tested.p_value is None else f"{tested.p_value:.3f}",
             "verdict": tested.verdict.value,
-            "printed at": claim.at + (f"; {claim.under_noised}" if claim.under_noised else ""),
         })  # fmt: skip
     return table("Claims, tested seed by seed", rows)
 

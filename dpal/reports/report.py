@@ -14,7 +14,10 @@ from dpal.reports.charts import Chart
 
 PROMISE_AT = 92.0  # where on a bar the promise is, of 100: there is room to pass it
 BROKEN, SPENT, CONTROL = "broken", "spent", "control"  # styles of bars, beside those of `charts`
-_UNNUMBERED = ("", "-", "none", "not private", "in the total", "all of it")  # beside numbers
+# Beside numbers.
+_UNNUMBERED = (
+    "", "-", "none", "not private", "in the total", "all of it", "not run", "not possible",
+)  # fmt: skip
 _SHORT = 24  # characters; cells so short are not broken into lines
 
 Rows = tuple[tuple[str, str], ...]
