@@ -40,6 +40,10 @@ from dpal.simulation.paired_comparison import MeanEstimate, estimate_mean
 _MOST_LINES = 8  # of one chart: as many as there are styles
 _LEAST_BAND = 3  # seeds of which an interval is drawn
 _NOTHING = "not run"
+_STANDS_IN = (
+    "sets here stand in for those of the source: a verdict says what holds on these sets, at this "
+    "size and with these models, and nothing about the source's own runs"
+)
 
 
 def book_report(run: BookRun) -> Report:
@@ -55,7 +59,7 @@ def book_report(run: BookRun) -> Report:
             "nothing to anybody, as all records are public; every private run keeps its epsilon "
             "all the same, and has a certificate"
         ),
-        verdict=_verdict(claims, done, len(run.every)),
+        verdict=_verdict(book, claims, done, len(run.every)),
         cards=_cards(claims, results, run),
         sections=(
             *(_table_section(book, table, filled[table.name]) for table in book.tables),
@@ -66,13 +70,15 @@ def book_report(run: BookRun) -> Report:
     )
 
 
-def _verdict(claims: Sequence[TestedClaim], done: int, wanted: int) -> Verdict:
+def _verdict(book: Book, claims: Sequence[TestedClaim], done: int, wanted: int) -> Verdict:
     counted = Counter(claim.verdict for claim in claims)
     said = ", ".join(
         f"{counted[verdict]} {verdict}" for verdict in ClaimVerdict if counted[verdict]
     )
     title = f"Claims, column by column: {said}." if said else "No claim is tested yet."
     points = [(done == wanted, f"{done:,} of {wanted:,} cells are done")]
+    if any(about.stands_for for about in book.sets.values()):
+        points.append((False, _STANDS_IN))
     contradicted = [
         (False, f"contradicted in {claim.column}: {claim.claim.says}")
         for claim in claims
