@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,6 +24,7 @@ FORMAT = 1  # raised where the same settings would no longer give a comparable r
 # What stands in settings where the file of a part will: part:validation, say.
 PART = "part:"
 _SELECTABLE = ("table", "row", "column", "set", METHOD, "seed")
+_PARTED = re.compile(rf",(?=(?:{'|'.join(_SELECTABLE)})=)")  # names may have commas of their own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ def selected_cells(cells: Sequence[BookCell], only: Sequence[str]) -> list[BookC
         return list(cells)
     wanted: dict[int, BookCell] = {}
     for text in only:
-        asked = dict(_asked(part) for part in text.split(","))
+        asked = dict(_asked(part) for part in _PARTED.split(text))
         fitting = [place for place, cell in enumerate(cells)
                    if all(_said(cell)[key] == value for key, value in asked.items())]  # fmt: skip
         if not fitting:
