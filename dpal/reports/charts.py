@@ -18,12 +18,15 @@ class Line:
       points: x and y, in order.
       style: one of `STYLES`, or `REST`.
       labels: written above the points; empty for none.
+      band: lowest and highest value around each point, such as those of an interval; empty for
+        none.
     """
 
     name: str
     points: tuple[tuple[float, float], ...]
     style: str
     labels: tuple[str, ...] = ()
+    band: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,10 @@ from dpal.reports.charts import Chart
 
 PROMISE_AT = 92.0  # where on a bar the promise is, of 100: there is room to pass it
 BROKEN, SPENT, CONTROL = "broken", "spent", "control"  # styles of bars, beside those of `charts`
-_UNNUMBERED = ("", "-", "none", "not private", "in the total", "all of it")  # beside numbers
+# Beside numbers.
+_UNNUMBERED = (
+    "", "-", "none", "not private", "in the total", "all of it", "not run", "not possible",
+)  # fmt: skip
 _SHORT = 24  # characters; cells so short are not broken into lines
 
 Rows = tuple[tuple[str, str], ...]
@@ -54,6 +57,8 @@ class Table:
       bars_title: what their column is called.
       total: whether the last row is the sum of it all.
       badge: the column of states that stand out.
+      links: for each row and column the file that a cell leads to, relative to the page; empty for
+        none.
     """
 
     title: str
@@ -63,6 +68,11 @@ class Table:
     bars_title: str = ""
     total: bool = False
     badge: str = ""
+    links: tuple[tuple[str, ...], ...] = ()
+
+    def link(self, row: int, column: int) -> str:
+        """The file that a cell leads to; empty where it leads nowhere."""
+        return self.links[row][column] if self.links else ""
 
     def is_number(self, column: int) -> bool:
         """Whether a column holds numbers: all its cells begin with a digit or say "none"."""

@@ -39,6 +39,10 @@ from dpal.training.score_inputs import ScoredModel, ScoreInputs
 from dpal.training.train_phase import train_dp_sgd
 from dpal.training.weight_averaging import WeightAverage
 
+# Of a model, unlabeled and labeled records and a count: positions (count,) of the unlabeled ones
+# that are selected. NOT PRIVATE: it may compare records with each other.
+ReferencePick = Callable[[nn.Module, Tensor, Tensor, int], Rows]
+
 _BATCH = 4096  # records scored at once
 _UNLABELED, _RETIRED, _ASIDE = -1, -2, -3
 
@@ -158,6 +162,7 @@ def rehearse(
     physical_batch: int,
     first_cohort: BitSource | None = None,
     draws: Callable[[str], BitSource] | None = None,
+    reference: ReferencePick | None = None,
     on_step: Callable[[int], None] = lambda step: None,
     on_model: Callable[[nn.Module], None] = lambda model: None,
 ) -> list[RehearsedPhase]:
@@ -173,6 +178,7 @@ def rehearse(
         draws one that nobody can repeat.
       draws: makes the source of all other draws and all noise, by what they are for, so that
         the rehearsal repeats; nothing here is private. None takes fresh ones.
+      reference: selects in place of the highest scores, of method exact alone.
       on_step: told the number of finished steps of the phase.
       on_model: handed the model that each phase would release, to look at it further.
     """
@@ -223,7 +229,16 @@ def rehearse(
         # The paper selects by clipped scores; every selection is judged by whole ones.
         bits = None if phase.index else first_cohort
         bits = bits or bits_for(f"selection of {phase.name}")
-        picked = _pick(phase, method, eligible, np.minimum(scores, width), width, bits, history)
+        if reference is not None and method is RehearsalMethod.EXACT and phase.index:
+            unlabeled, owned = (
+                data.inputs[torch.from_numpy(rows)]
+                for rows in (eligible, np.flatnonzero(cohorts >= 0))
+            )
+            chosen = reference(released.eval(), unlabeled, owned, phase.cohort_size)
+            picked = Selection(eligible[chosen], np.empty(0, dtype=np.int64))
+        else:
+            shown = np.minimum(scores, width)
+            picked = _pick(phase, method, eligible, shown, width, bits, history)
         if picked.counted is not None:
             noisy_count += picked.counted.noisy_count
             public_left = np.delete(public_left, picked.counted.public_passed)

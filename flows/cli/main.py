@@ -17,6 +17,7 @@ import dpal
 from flows.cli import (
     allow,
     audit,
+    book,
     card,
     compare,
     demo,
@@ -91,6 +92,7 @@ app.command("desk", epilog=desk.EXAMPLE)(desk.desk)
 app.command("label", epilog=label.LABEL_EXAMPLE)(label.label)
 app.command("collect", epilog=label.COLLECT_EXAMPLE)(label.collect)
 app.command("run", epilog=run.EXAMPLE)(run.run_command)
+app.command("book", epilog=book.EXAMPLE)(book.book_command)
 app.command("predict", epilog=predict.EXAMPLE)(predict.predict_command)
 app.command("card", epilog=card.EXAMPLE)(card.card_command)
 app.command("end", epilog=end.EXAMPLE)(end.end_command)

@@ -15,6 +15,11 @@ def chart_figure(chart: Chart) -> Figure:
     figure, [axes] = style.canvas(chart.title, chart.below, size=(7.2, 4.2))
     for line in chart.lines:
         dotted = ":" if line.style == REST else "-"
+        if line.band:
+            places = [place for place, _ in line.points]
+            lowest, highest = ([edge[side] for edge in line.band] for side in (0, 1))
+            color = _COLORS[line.style]
+            axes.fill_between(places, lowest, highest, color=color, alpha=0.13, linewidth=0)
         axes.plot(
             *zip(*line.points, strict=True),
             marker="o",

@@ -73,13 +73,23 @@ def block_in_markdown(block: Block) -> str:
 
 def _table(table: Table) -> str:
     """Numbers are aligned to the right."""
-    lines = [tuple(map(_line, row)) for row in (table.columns, *table.rows)]
+    lines = [tuple(map(_line, table.columns))]
+    for number, row in enumerate(table.rows):
+        lines.append(
+            tuple(
+                _linked(_line(cell), table.link(number, column)) for column, cell in enumerate(row)
+            )
+        )
     right = [table.is_number(index) for index in range(len(table.columns))]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     shapes = list(zip(widths, right, strict=True))
     rule = ("-" * (width + 1) + (":" if number else "-") for width, number in shapes)
     head, *rows = ("|".join(["", *map(_cell, line, widths, right), ""]) for line in lines)
     return "\n".join([head, f"|{'|'.join(rule)}|", *rows])
+
+
+def _linked(shown: str, address: str) -> str:
+    return f"[{shown}]({address})" if address and shown else shown
 
 
 def literal(text: str) -> str:

@@ -22,6 +22,7 @@ def svg_of(chart: Chart) -> Markup:
     if chart.limit is not None:
         top = _high(chart.limit, y)
         parts += [_across("limit", top), _text(chart.limit_name, _LEFT + 6, top - 5, "limit-name")]
+    parts += [_band(line, x, y) for line in chart.lines if line.band]
     for line in chart.lines:
         parts += _line(line, x, y)
     return Markup("\n").join([*parts, Markup("</svg>")])
@@ -54,6 +55,18 @@ def _line(line: Line, x: Axis, y: Axis) -> list[Markup]:
         inside = min(max(left, _LEFT + 16), _WIDTH - _RIGHT - 16)
         parts.append(_text(label, inside, top - 9, "value middle"))
     return parts
+
+
+def _band(line: Line, x: Axis, y: Axis) -> Markup:
+    """The area between the lowest and the highest values around a line, behind all lines."""
+    places = [position for position, _ in line.points]
+    lowest = [(place, low) for place, (low, _) in zip(places, line.band, strict=True)]
+    highest = [(place, high) for place, (_, high) in zip(places, line.band, strict=True)]
+    joined = " ".join(
+        f"{_n(_wide(place, x))},{_n(_high(min(max(value, y.low), y.high), y))}"
+        for place, value in [*lowest, *reversed(highest)]
+    )
+    return Markup('<polygon class="band {}" points="{}"/>').format(line.style, joined)
 
 
 def _across(style: str, top: float) -> Markup:

@@ -1,0 +1,22 @@
+"""The ways in which a cell of a book is made, by name."""
+
+from __future__ import annotations
+
+PRIVATE = "private"
+ONE_PHASE = "one_phase"
+EXACT = "exact"
+CORE_SET = "core_set"
+BADGE = "badge"
+NOT_PRIVATE = "not_private"
+
+METHODS = {
+    PRIVATE: "a run as settings say, with its ledger and certificate",
+    ONE_PHASE: "the same promise and number of labels, all drawn by chance in one phase",
+    EXACT: "selections by exact scores, which cost nothing: training is private, selecting is not",
+    CORE_SET: "the same, by distance from all labeled records (Sener & Savarese 2018)",
+    BADGE: "the same, by different and large gradients (Ash et al. 2020)",
+    NOT_PRIVATE: "plain training on as many labels drawn by chance: protects nobody",
+}
+
+SELECTING = (EXACT, CORE_SET, BADGE)  # without privacy, beside private training
+UNPROTECTED = (*SELECTING, NOT_PRIVATE)  # of these nothing is certified

@@ -1,0 +1,84 @@
+"""Parts of a set: nobody is in two, and nothing of the test part is in another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpal.book.book_file import BookSet
+from dpal.book.parts import make_parts
+from dpal.errors import DataError
+from tests.conftest import write_blobs
+from tests.data.image_pools import images
+
+FILES = (Path("pool.parquet"), Path("validation.parquet"))
+
+
+def about(**changes):
+    values = {"train": "pool.parquet", "pool": 300, "validation": 100, "judged": 150,
+              "is_what": "blobs"}  # fmt: skip
+    return BookSet(**{**values, **changes})
+
+
+def ids(path):
+    return set(pq.read_table(path)["id"].to_pylist())
+
+
+def test_parts_are_apart_and_as_large_as_wanted(workplace):
+    parts = make_parts(about(public=50), FILES, 0, Path("parts"))
+    pool, validation, public, test = map(ids, (parts.pool, parts.validation, parts.public,
+                                               parts.test))  # fmt: skip
+    assert [len(part) for part in (pool, validation, public, test)] == [300, 100, 50, 150]
+    assert len(pool | validation | public) == 450
+    assert all(name.startswith("v-") for name in test)
+
+
+def test_a_seed_draws_other_records_and_the_same_test(workplace):
+    first, second = (make_parts(about(), FILES, seed, Path("parts")) for seed in (0, 1))
+    assert ids(first.pool) != ids(second.pool)
+    assert first.test == second.test
+    again = make_parts(about(), FILES, 0, Path("elsewhere"))
+    assert ids(again.pool) == ids(first.pool)
+
+
+def test_one_file_with_a_split_serves_both(workplace):
+    table = pq.read_table("pool.parquet")
+    split = ["test" if row % 3 == 0 else "train" for row in range(table.num_rows)]
+    pq.write_table(table.append_column("split", pa.array(split)), "both.parquet")
+    parts = make_parts(about(), (Path("both.parquet"),) * 2, 0, Path("parts"))
+    told = dict(zip(table["id"].to_pylist(), split, strict=True))
+    assert {told[name] for name in ids(parts.test)} == {"test"}
+    assert {told[name] for name in ids(parts.pool) | ids(parts.validation)} == {"train"}
+
+
+def test_a_tail_thins_out_late_classes_of_the_pool_alone(workplace):
+    write_blobs(workplace / "many.parquet", 6000, seed=5)
+    files = (Path("many.parquet"), FILES[1])
+    parts = make_parts(about(pool=6000, validation=1000, tail=0.5), files, 0, Path("parts"))
+    counts = pq.read_table(parts.pool)["label"].to_numpy()
+    kept = [(counts == label).sum() for label in range(3)]
+    # Of about 1,667 records each; the chance that one of these fails is below 1e-6.
+    assert 1450 < kept[0] < 1900
+    assert 680 < kept[1] < 990
+    assert 310 < kept[2] < 530
+    assert abs((pq.read_table(parts.validation)["label"].to_numpy() == 2).mean() - 1 / 3) < 0.1
+
+
+def test_too_few_records_are_refused(workplace):
+    with pytest.raises(DataError, match="600"):
+        make_parts(about(validation=600), FILES, 0, Path("parts"))
+
+
+def test_features_are_made_once_of_pictures(workplace):
+    images(workplace / "pictures.parquet", 40)
+    files = (Path("pictures.parquet"),) * 2
+    wanted = about(pool=20, validation=10, judged=5, side=12, features="scattering")
+    parts = make_parts(wanted, files, 0, Path("parts"))
+    table = pq.read_table(parts.pool)
+    assert "image" not in table.schema.names
+    assert table.schema.field("features").type.list_size == 81 * 3 * 3
+    before = parts.pool.stat().st_mtime_ns
+    assert make_parts(wanted, files, 0, Path("parts")).pool.stat().st_mtime_ns == before
