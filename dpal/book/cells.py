@@ -17,7 +17,7 @@ from dpal.book.methods import NOT_PRIVATE, ONE_PHASE, PRIVATE, SELECTING
 from dpal.canonical import digest, file_digest
 from dpal.config.campaign import override
 from dpal.errors import ConfigError, DataError
-from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, kind_in
+from dpal.runs.kinds import kind_in
 from dpal.runs.sweeps import deciding
 
 FORMAT = 1  # raised where the same settings would no longer give a comparable result
@@ -184,23 +184,24 @@ def _settings(
     for key, value in given.items():
         override(values, key, copy.deepcopy(value))
     kind = kind_in(values)
-    if kind not in (CAMPAIGN, IMPROVEMENT, VOTING):
+    about = kind.in_books
+    if about is None:
         raise ConfigError(f"a book has no cells of kind {kind.name}; use a kind that has a model")
     values["validation"] = {"public": True, "why": book.why}
     override(values, "data.pool", f"{PART}pool")
     if "data.validation" not in given:
         override(values, "data.validation", f"{PART}validation")
-    override(values, "model.seed", seed)
-    if kind is not CAMPAIGN:
+    for key in about.seeds:
+        override(values, key, seed)
+    if about.public_pool:
         override(values, "public.pool", f"{PART}public")
-        if method != PRIVATE:
-            raise ConfigError(f"method {method} is of campaigns; leave it out for {kind.name}")
-    if kind is VOTING:
-        override(values, "teachers.seed", seed)
-    if kind is CAMPAIGN:
+    if about.buys_by_schedule:
         _schedule(values, method, labels)
-    elif labels is not None:
-        override(values, "choice.labels" if kind is IMPROVEMENT else "voting.queries", labels)
+        return values
+    if method != PRIVATE:
+        raise ConfigError(f"method {method} is of campaigns; leave it out for {kind.name}")
+    if labels is not None:
+        override(values, about.labels, labels)
     return values
 
 

@@ -52,7 +52,7 @@ from dpal.planning.public_selection import FineTuning
 from dpal.randomness import seeded
 from dpal.reports.validation_figures import headline
 from dpal.runs.execute import execute_run
-from dpal.runs.kinds import CAMPAIGN, kind_in, kind_of
+from dpal.runs.kinds import campaign_of, kind_in, kind_of
 from dpal.runs.linear_rates import linear_rates
 from dpal.runs.open_sources import open_sources, open_validation
 from dpal.runs.predict import open_model
@@ -165,20 +165,26 @@ def _placed(value: Any, parts: DataParts) -> Any:
 def _with_rates(order: CellOrder, config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
     """Settings with rate and clipping norm by the noise of the plan, where the set wants that."""
     about, method = order.about, order.cell.method
-    if about.logit_noise is None or method == NOT_PRIVATE or not isinstance(config, CampaignConfig):
+    if about.logit_noise is None or method == NOT_PRIVATE or not _buys_by_schedule(config):
         return config, {}
-    spec = _spec_of(config)
+    campaign = campaign_of(config)
+    spec = _spec_of(campaign)
     if method in SELECTING:
         spec = spec_for(RehearsalMethod.EXACT, spec)
     rates = linear_rates(
         certified_or_next_best(spec).plan,
         width=math.prod(spec.model.input_shape),
-        momentum=config.training.momentum,
+        momentum=campaign.training.momentum,
         logit_noise=about.logit_noise,
     )
     values = {"learning_rate": rates.learning_rate, "max_grad_norm": rates.max_grad_norm}
-    training = config.training.model_copy(update=values)
-    return config.model_copy(update={"training": training}), values
+    training = campaign.training.model_copy(update=values)
+    return campaign.model_copy(update={"training": training}), values
+
+
+def _buys_by_schedule(config: RunConfig) -> bool:
+    about = kind_of(config).in_books
+    return about is not None and about.buys_by_schedule
 
 
 def _spec_of(config: CampaignConfig) -> CampaignSpec:
@@ -311,7 +317,7 @@ _MADE: Mapping[str, Callable[[CellOrder, Any, _Judge], dict[str, Any]]] = {
 
 def _judge_of(config: Any, test: Path) -> _Judge:
     """Test records, read as the run reads its own."""
-    if kind_of(config) is not CAMPAIGN:
+    if not _buys_by_schedule(config):
         config = CampaignConfig(name="judge", data=config.data, validation=config.validation)
     data = config.data.model_copy(update={"validation": test})
     source = open_validation(config.model_copy(update={"data": data}))

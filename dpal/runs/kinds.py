@@ -28,6 +28,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InBooks:
+    """How a book of results fills the settings of a kind of run that ends with a model.
+
+    Attributes:
+      labels: the setting that says how many labels there are; empty where a schedule buys them, by
+        any method.
+      public_pool: whether it labels public records, in public.pool.
+      seeds: settings that a cell's seed is written to.
+    """
+
+    labels: str = ""
+    public_pool: bool = False
+    seeds: tuple[str, ...] = ("model.seed",)
+
+    @property
+    def buys_by_schedule(self) -> bool:
+        """Whether a schedule says how many labels are bought, and when."""
+        return not self.labels
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunKind:
     """One kind of run.
 
@@ -48,6 +69,7 @@ class RunKind:
       template: file below `flows/configs` that `dpal init` writes.
       for_own_data: lines of the template that suit the sample data alone, and what `dpal init`
         writes in their place.
+      in_books: how a book of results fills its settings; None where a book has no cells of it.
       does: what a run of it does, as a sentence.
       does_named: the same of one named run; `{name}` stands for it.
     """
@@ -69,6 +91,7 @@ class RunKind:
     redraws: bool = False
     of_ballots: bool = False
     for_own_data: Mapping[str, str] = field(default_factory=dict)
+    in_books: InBooks | None = None
 
     @property
     def line(self) -> str:
@@ -96,6 +119,7 @@ CAMPAIGN = RunKind(
     redraws=True,
     # The sample names a score, to show a selection; whether one pays on other data is open.
     for_own_data={"acquisition: entropy": "acquisition: auto   "},
+    in_books=InBooks(),
 )
 IMPROVEMENT = RunKind(
     name=KIND,
@@ -110,6 +134,7 @@ IMPROVEMENT = RunKind(
     does_named="Improves a private model as {name}, or goes on from where that stands.",
     alternatives={"choice.method": tuple(PublicSelectionMethod)},
     telling=("labels", "start_epsilon"),
+    in_books=InBooks(labels="choice.labels", public_pool=True),
 )
 VOTING = RunKind(
     name=PATE,
@@ -124,6 +149,9 @@ VOTING = RunKind(
     does_named="Lets teachers of {name} vote, and a student learn, or goes on from there.",
     alternatives={"voting.mechanism": tuple(Mechanism)},
     telling=("queries", "sigma"),
+    in_books=InBooks(
+        labels="voting.queries", public_pool=True, seeds=("model.seed", "teachers.seed")
+    ),
 )
 VOTES = RunKind(
     name=VOTE,
