@@ -228,14 +228,14 @@ def run_desk(artifacts: Path, host: str = "", port: int | None = None) -> None:
     """
     from flows.ops.receiver import listening
 
+    desk, said = Desk(artifacts), f"looking after {artifacts} and deployed watches; Ctrl-C ends it"
+    if port is not None:  # also beside another desk: looks of two do no harm, and calls are heard
+        with listening(host, port, desk.called):
+            out.print(said)
+            desk.work()
     with alone_at_desk(artifacts):
-        desk = Desk(artifacts)
-        if port is None:
-            out.print(f"looking after {artifacts} and deployed watches; Ctrl-C ends it")
-            desk.work()
-        with listening(host, port or 0, desk.called):
-            out.print(f"looking after {artifacts} and deployed watches; Ctrl-C ends it")
-            desk.work()
+        out.print(said)
+        desk.work()
 
 
 def _deployed(client: SyncPrefectClient) -> Iterator[tuple[str, Looked]]:

@@ -150,19 +150,26 @@ def _track_ledger(campaign: Campaign) -> None:
     existing = _campaign_run(campaign)
     if existing is None or existing.data.tags.get(_FINISHED) != "true":
         run = _find_or_start_campaign(campaign)
-        run.set_tags({NOTE: campaign_note(campaign, spent=_show_spent(campaign, run))})
+        run.set_tags(_shown(campaign, run))
 
 
-def _show_spent(campaign: Campaign, run: TrackedRun) -> str | None:
-    """Shows it in figure, tables and columns; returns it in Markdown, for the description."""
+def _shown(campaign: Campaign, run: TrackedRun, *, model: str | None = None) -> dict[str, str]:
+    """Shows what was spent in a figure and tables; returns the tags that say it, and describe it.
+
+    Args:
+      campaign: whose run it is.
+      run: in MLflow.
+      model: address of its registered model, once it is finished.
+    """
     spent = spent_by(campaign, planned_epsilons(campaign.certified.summary()))
     if spent is None:
-        return None
-    run.set_tags({"dpal.spent": spent.words})
-    run.log_figure(spent.figure, "figures/spent.png")
-    run.log_table_anew(spent.as_frame(), SPENT)
-    run.log_table_anew(ledger_story(campaign), _LEDGER)
-    return spent.in_markdown()
+        return {NOTE: campaign_note(campaign, model=model)}
+    tables = {SPENT: spent.as_frame(), _LEDGER: ledger_story(campaign)}
+    return {
+        **run.log_anew(tables, spent.figure, "figures/spent.png"),
+        "dpal.spent": spent.words,
+        NOTE: campaign_note(campaign, spent=spent.in_markdown(), model=model),
+    }
 
 
 def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
@@ -179,7 +186,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         {
             f"dvc.md5.{phase.name}": dvc_hash,
             "dpal.state": state,
-            NOTE: campaign_note(campaign, spent=_show_spent(campaign, parent)),
+            **_shown(campaign, parent),
             **prefect_tag(),
         }
     )
@@ -209,7 +216,6 @@ def _track_campaign(campaign: Campaign) -> str:
         return str(existing.info.run_id)
     run = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()
-    spent = _show_spent(campaign, run)
     run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
     run.log_figure(validation_figure(phases), "figures/accuracy.png")
     run.log_files(*campaign.folder.reports, *campaign.folder.certified)
@@ -228,7 +234,7 @@ def _track_campaign(campaign: Campaign) -> str:
             "dpal.released_phase": str(released_phase(campaign.folder)),
             **worthless_tags(reached(campaign.folder)),
             "dpal.state": state_in_words(len(phases), len(phases), finished=True),
-            NOTE: campaign_note(campaign, spent=spent, model=model),
+            **_shown(campaign, run, model=model),
             **_ledger_tags(certificate["ledger"]["head"]),
             **prefect_tag(),
         }

@@ -6,6 +6,8 @@ how many labels it bought, which may be confidential.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from mlflow.data.dataset import Dataset
 from mlflow.entities import Dataset as DatasetRecord
 from mlflow.entities import DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.tracking.context.registry import resolve_tags
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_LOGGED_ARTIFACTS
 
 from dpal.ledger.entries import Entry
 from dpal.ledger.stamped_day import day_held, today_in_utc
@@ -79,13 +81,29 @@ class TrackedRun:
         if all(file.path != name for file in client.list_artifacts(self.run_id)):
             client.log_table(self.run_id, table, name)
 
-    def log_table_anew(self, table: pd.DataFrame, name: str) -> None:
-        """Logs a table in place of the one that is there."""
-        client = mlflow.MlflowClient()
-        if all(file.path != name for file in client.list_artifacts(self.run_id)):
-            client.log_table(self.run_id, table, name)
-        else:  # as MLflow writes it, who appends
-            client.log_text(self.run_id, table.to_json(orient="split", index=False), name)
+    def log_anew(
+        self, tables: Mapping[str, pd.DataFrame], figure: Figure, place: str
+    ) -> dict[str, str]:
+        """Logs tables and a figure in place of those that are there, by few calls.
+
+        Args:
+          tables: by name. MLflow itself appends to one that is there.
+          figure: beside them.
+          place: of the figure, as folder/name.png.
+
+        Returns:
+          Tags by which MLflow knows the tables; to be set with others.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name, table in tables.items():
+                text = table.to_json(orient="split", index=False)
+                (root / name).write_text(text, encoding="utf-8")
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(root / place)
+            mlflow.MlflowClient().log_artifacts(self.run_id, folder)
+        listed = [{"path": name, "type": "table"} for name in tables]
+        return {MLFLOW_LOGGED_ARTIFACTS: json.dumps(listed)}
 
     def log_dataset(self, dataset: Dataset, context: str) -> None:
         """Logs which data set was used for what."""

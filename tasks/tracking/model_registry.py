@@ -42,13 +42,19 @@ class RegisteredModel:
     model: Model
 
 
-def register_model(certificate: Mapping[str, Any], model_uri: str, name: str) -> str:
+def register_model(
+    certificate: Mapping[str, Any],
+    model_uri: str,
+    name: str,
+    more: Mapping[str, str] | None = None,
+) -> str:
     """Registers a logged model with the tags of its certificate; again, it changes nothing.
 
     Args:
       certificate: the campaign's.
       model_uri: the logged model, whose artifacts hold that certificate.
       name: of the registered model that it becomes a version of.
+      more: tags beside those of its certificate.
 
     Returns:
       The number of its version.
@@ -57,7 +63,7 @@ def register_model(certificate: Mapping[str, Any], model_uri: str, name: str) ->
     for version in client.search_model_versions(f"name = '{name}'"):
         if version.tags.get("dpal.certificate") == certificate["digest"]:
             return str(version.version)
-    tags = tags_of(certificate)
+    tags = {**(more or {}), **tags_of(certificate)}
     with contextlib.redirect_stderr(io.StringIO()):  # MLflow tells of it on the terminal
         made = mlflow.register_model(model_uri, name, tags=tags)
     return str(made.version)

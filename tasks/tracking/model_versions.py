@@ -59,18 +59,16 @@ def register_version(run: Run[Any], certificate: Mapping[str, Any], model_uri: s
       The address of the version.
     """
     line, client = line_of(run), MlflowClient()
-    number = register_model(certificate, model_uri, line.registered)
-    uri = f"models:/{line.registered}/{number}"
     facts = facts_of_version(
         run, certificate, released_figures(run.folder), measured_on=_measured_on(run)
     )
-    before = _before(client, line, number)
+    before = _before(client, line, facts)
     told = facts.as_tags()
     if before is not None:
-        rows = changes_table(before, (number, facts)).rows
+        rows = changes_table(before, ("new", facts)).rows
         told["dpal.changed"] = f"since version {before[0]}: {changes_in_words(rows)}"
-    for key, value in told.items():
-        client.set_model_version_tag(line.registered, number, key, value)
+    number = register_model(certificate, model_uri, line.registered, told)
+    uri = f"models:/{line.registered}/{number}"
     said = _settle_champion(client, run, line, (number, facts))
     client.update_model_version(
         line.registered, number, _version_note(client, run, line, (number, facts), before, said)
@@ -85,10 +83,13 @@ def _measured_on(run: Run[Any]) -> str | None:
     return None if judges is None else str(validation_dataset(judges).digest)
 
 
-def _before(client: MlflowClient, line: ModelLine, number: str) -> tuple[str, VersionFacts] | None:
-    """The newest version that is older."""
+def _before(
+    client: MlflowClient, line: ModelLine, facts: VersionFacts
+) -> tuple[str, VersionFacts] | None:
+    """The newest version that is older than one with these facts, which may be registered."""
     tags = _tags_by_number(client, line)
-    older = [other for other in tags if int(other) < int(number)]
+    same = [number for number in tags if tags[number].get("dpal.certificate") == facts.certificate]
+    older = [number for number in tags if not same or int(number) < min(map(int, same))]
     if not older:
         return None
     newest = max(older, key=int)
@@ -105,9 +106,10 @@ def _settle_champion(
 ) -> str:
     """Moves the champion where the rule says so, once; returns what it came to, in words."""
     number, facts = now
-    registry, tags = run.runtime.registry, _tags_by_number(client, line)
+    registry = run.runtime.registry
     if registry.champion is not ChampionRule.NOT_WORSE:
         return "moved by a person alone, with `dpal promote`"
+    tags = _tags_by_number(client, line)
     if DECIDED in tags[number]:  # a person may have moved it since
         return tags[number][DECIDED]
     champions = {

@@ -96,10 +96,11 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
         told.log_files(*folder.reports, *folder.certified)
         if folder.figures.is_dir():
             told.log_folder(folder.figures, "figures")
+        story = _readable(entry for entry in entries if entry.campaign in names)
         if spent is not None:
-            told.log_figure(spent.figure, "figures/spent.png")
-            told.log_table_anew(spent.as_frame(), SPENT)
-        if len(story := _readable(entry for entry in entries if entry.campaign in names)):
+            tables = {SPENT: spent.as_frame(), "ledger.json": story}
+            told.set_tags(told.log_anew(tables, spent.figure, "figures/spent.png"))
+        elif len(story):
             told.log_table_once(story, "ledger.json")
         if tracked.model is not None:
             model = register_version(run, certificate, _logged(told, run, tracked.model))

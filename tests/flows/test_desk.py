@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from dpal.data.inbox.state import Stage
 from flows.cli.deploy import make
 from flows.ops.deploy import take_down
 from flows.ops.deployments import from_file, pools_of
-from flows.ops.desk import VARIABLE, Desk, _is_due
+from flows.ops.desk import VARIABLE, Desk, _is_due, alone_at_desk
 from tests.conftest import allow
 from tests.flows.watching import last_run, register, remembered, small_watch, watch_values
 
@@ -145,3 +146,14 @@ def test_a_look_is_due_by_the_watch_s_own_clock():
     assert not _is_due(weekly, None, now + timedelta(hours=1))
     assert _is_due(weekly, (now - timedelta(hours=1)).isoformat(), now)  # also if nobody was there
     assert not _is_due(weekly, (now + timedelta(hours=1)).isoformat(), now + timedelta(days=1))
+
+
+def test_a_second_desk_of_a_folder_takes_over_when_the_first_ends(tmp_path, capsys):
+    with alone_at_desk(tmp_path):
+        later = threading.Thread(target=lambda: alone_at_desk(tmp_path).__enter__(), daemon=True)
+        later.start()
+        later.join(1)
+        assert later.is_alive()
+        assert "takes over" in capsys.readouterr().out
+    later.join(10)
+    assert not later.is_alive()
