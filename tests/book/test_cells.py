@@ -94,8 +94,8 @@ def test_the_same_run_in_two_tables_is_one_cell(workplace):
 
 @pytest.mark.parametrize(
     ("only", "count"),
-    [([], 6), (["table-1"], 6), (["row=one, phase,seed=0"], 1), (["row=random"], 2), (["row=random,seed=1"], 1),
-     (["seed=0", "method=not_private"], 4)],
+    [([], 6), (["table-1"], 6), (["row=one, phase,seed=0"], 1), (["row=random"], 2),
+     (["row=random,seed=1"], 1), (["seed=0", "method=not_private"], 4)],
     ids=str,
 )  # fmt: skip
 def test_cells_may_be_selected(workplace, only, count):
