@@ -1,0 +1,294 @@
+"""What is believed of the entries behind an append, and what is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dpal.canonical import canonical_json
+from dpal.errors import AnchorError, BudgetExceeded, LedgerError, LedgerTampered
+from dpal.ledger import ledger_store
+from dpal.ledger.anchor import Anchors, identity_of
+from dpal.ledger.entries import Entry, EntryKind, seal_entry
+from dpal.ledger.entries_so_far import EntriesSoFar
+from dpal.ledger.ledger_store import LedgerStore
+from dpal.ledger.verified_prefix import verify_from_start
+from tests.conftest import having
+from tests.ledger import raw
+from tests.ledger.anchoring import anchor_file
+
+LIMIT = 3
+
+
+def spend(store: LedgerStore, release: str, campaign: str = "c", cost: int = 1) -> Entry:
+    """Reserves a release, unless the campaign's would cost more than the limit."""
+
+    def paid(so_far: EntriesSoFar) -> dict[str, int]:
+        spent = sum(one.body["cost"] for one in so_far.of(campaign, EntryKind.RESERVE))
+        if spent + cost > LIMIT:
+            raise BudgetExceeded(release, spent + cost, LIMIT)
+        return {"cost": cost}
+
+    return store.append(campaign=campaign, kind=EntryKind.RESERVE, release=release, body=paid)
+
+
+@pytest.fixture
+def spent(opened):
+    """Two campaigns, of which "c" has spent its limit, and the ledger has gone on since."""
+    store = opened()
+    for release in ("1", "2", "3"):
+        spend(store, release)
+        spend(store, release, campaign="other")
+    store.append(campaign="c", kind=EntryKind.COMMIT, release="3", body={})
+    with pytest.raises(BudgetExceeded):
+        spend(store, "4")
+    return store
+
+
+@pytest.fixture
+def from_start(monkeypatch):
+    """Counts how often a ledger was verified from its first entry on."""
+    calls: list[bool] = []
+
+    def counted(connection, *, write=False):
+        calls.append(write)
+        return verify_from_start(connection, write=write)
+
+    monkeypatch.setattr(ledger_store, "verify_from_start", counted)
+    return calls
+
+
+def reseal(place: Path | str, sequence: int, *, chain: bool = False, **changes: object) -> None:
+    """Alters an entry as somebody who can compute digests; those of all later ones, too."""
+    previous = None
+    for row in raw.rows(place):
+        told = {**row._mapping, "body": json.loads(row.body), "kind": EntryKind(row.kind)}
+        del told["digest"]
+        if row.sequence == sequence:
+            told |= changes
+        elif row.sequence < sequence or not chain:
+            continue
+        told["previous"] = previous or told["previous"]
+        entry = seal_entry(**told)
+        previous = entry.digest if chain else None
+        assignments = ", ".join(f"{name} = :{name}" for name in told if name != "sequence")
+        values = {**vars(entry), "kind": entry.kind.value, "body": canonical_json(entry.body)}
+        raw.run(
+            place,
+            f"UPDATE entries SET {assignments}, digest = :digest WHERE sequence = :sequence",
+            **values,
+        )
+
+
+def rewrite_topics(store: LedgerStore) -> None:
+    """Makes topics and tree follow from whatever entries there are now."""
+    with store._database.writing() as connection:
+        verify_from_start(connection, write=True)
+
+
+def refuses(store: LedgerStore, release: str = "4") -> LedgerError:
+    """Requires that nothing can be spent, whatever the reason."""
+    before = raw.rows(store._database.file or store.name)
+    with pytest.raises(LedgerError) as refused:
+        spend(store, release)
+    assert raw.rows(store._database.file or store.name) == before
+    return refused.value
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_an_append_verifies_what_came_since(spent, opened, from_start, anew):
+    """In the same process and in another one, which knows the anchor alone."""
+    spend(opened() if anew else spent, "1", campaign="third")
+    assert from_start == []
+
+
+def test_what_no_decision_goes_by_is_found_by_verifying(spent, place):
+    """The other side of it: an entry of another campaign is not read again by every append."""
+    reseal(place, 3, body={"cost": 0})
+    spend(spent, "1", campaign="third")
+    with pytest.raises(LedgerTampered, check=having(sequence=4)):
+        spent.verified()
+    assert isinstance(refuses_in(spent, "other"), LedgerTampered)
+
+
+def refuses_in(store: LedgerStore, campaign: str) -> LedgerError:
+    with pytest.raises(LedgerError) as refused:
+        spend(store, "x", campaign=campaign, cost=0)
+    return refused.value
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("chain", [False, True])
+@pytest.mark.parametrize("topics", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [{"body": {"cost": 0}}, {"campaign": "other", "release": "5"}, {"kind": EntryKind.FORFEIT}],
+    ids=["content", "account", "kind"],
+)
+def test_an_entry_of_whoever_spends_is_not_altered_unseen(
+    spent, opened, place, anew, chain, topics, changes
+):
+    """However much of the rest is made to fit; the anchor alone is out of reach."""
+    reseal(place, 4, chain=chain, **changes)
+    if topics and chain:
+        rewrite_topics(spent)
+    elif topics:
+        raw.run(place, "UPDATE entry_topics SET entry = (SELECT digest FROM entries WHERE "
+                "entries.sequence = entry_topics.sequence)")  # fmt: skip
+    refused = refuses(opened() if anew else spent)
+    assert isinstance(refused, AnchorError if chain else LedgerTampered)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("gone", ["sequence = 4", "sequence >= 4", "campaign = 'c'"])
+def test_an_entry_of_whoever_spends_is_not_removed_unseen(spent, opened, place, anew, gone):
+    for table in ("entry_topics", "entries"):
+        raw.run(place, f"DELETE FROM {table} WHERE sequence IN "
+                f"(SELECT sequence FROM entries WHERE {gone})")  # fmt: skip
+    refuses(opened() if anew else spent)
+
+
+TABLES = [
+    "DELETE FROM entry_topics",
+    "DELETE FROM entry_topics WHERE sequence = 4",
+    "DELETE FROM entry_topics WHERE sequence > 4 AND topic LIKE '%\"c\"%'",
+    "UPDATE entry_topics SET number = number + 1",
+    "UPDATE entry_topics SET topic = replace(topic, '\"c\"', '\"d\"')",
+    "UPDATE entry_topics SET sequence = 99 WHERE sequence = 4",
+    "UPDATE entry_topics SET digest = 'x' WHERE sequence = 6",
+    "DELETE FROM entry_topic_tree",
+    "UPDATE entry_topic_tree SET digest = 'x' WHERE parent = ''",
+    "UPDATE entry_topic_tree SET digest = (SELECT min(digest) FROM entry_topics)",
+]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("statement", TABLES)
+def test_an_altered_table_gives_no_budget_and_is_mended(
+    spent, opened, place, from_start, statement, anew
+):
+    raw.run(place, statement)
+    if statement[7:] != "FROM entry_topics":
+        with pytest.raises(LedgerTampered):
+            spent.require_topics()
+    with pytest.raises(BudgetExceeded):
+        spend(opened() if anew else spent, "4")
+    assert from_start == [True]
+    spent.require_topics()
+    spend(opened(), "1", campaign="third")
+    assert from_start == [True]
+
+
+@pytest.mark.parametrize("finding", ["altered", "foreign"])
+def test_a_forged_prefix_is_not_believed(spent, place, tmp_path, finding):
+    """A root under which the campaign has spent less, signed by a stranger or by nobody."""
+    reseal(place, 4, chain=True, body={"cost": 0})
+    rewrite_topics(spent)
+    entries = spent.entries()
+    anchors = Anchors(tmp_path / ("stranger" if finding == "foreign" else "anchors"))
+    with spent._database.reading() as connection:
+        root = verify_from_start(connection).topics
+    mine = anchor_file(spent, tmp_path)
+    if finding == "foreign":
+        anchors.advance(identity_of(entries), entries[-1], topics=root)
+        shutil.copy(tmp_path / "stranger" / mine.name, mine)
+    else:
+        forged = {"topics": root, "digest": entries[-1].digest}
+        mine.write_text(json.dumps(json.loads(mine.read_text()) | forged))
+    for store in (spent, LedgerStore(place, anchors=tmp_path / "anchors")):
+        refused = refuses(store)
+        assert isinstance(refused, AnchorError)
+        assert refused.finding == finding
+
+
+def test_an_older_prefix_is_gone_on_from(spent, opened, place, tmp_path, from_start):
+    """Put back with a backup of the anchors; what came since is verified, and counts."""
+    path = anchor_file(spent, tmp_path)
+    older = path.read_bytes()
+    spend(spent, "1", campaign="third")
+    spend(spent, "2", campaign="third")
+    path.write_bytes(older)
+    spend(opened(), "3", campaign="third")
+    path.write_bytes(older)
+    with pytest.raises(BudgetExceeded):
+        spend(opened(), "4", campaign="third")
+    assert from_start == []
+    reseal(place, 10, body={"cost": 0})
+    path.write_bytes(older)
+    refuses(opened())
+    assert from_start == [True]
+
+
+def test_a_prefix_of_another_ledger_is_not_believed(spent, opened, tmp_path, from_start):
+    other = opened(where=tmp_path / "other.sqlite")
+    spend(other, "1")
+    mine, theirs = anchor_file(spent, tmp_path), anchor_file(other, tmp_path)
+    mine.write_bytes(theirs.read_bytes())
+    refused = refuses(opened())
+    assert isinstance(refused, AnchorError)
+    assert refused.finding == "altered"
+
+
+def test_tables_of_another_ledger_are_not_believed(spent, opened, place, tmp_path):
+    """Topics and tree of a ledger in which the campaign spent nothing."""
+    other = opened(where=tmp_path / "other.sqlite")
+    for release in "123456789":
+        spend(other, release, campaign=f"other-{release}")
+    for table in ("entry_topics", "entry_topic_tree"):
+        raw.run(place, f"DELETE FROM {table}")
+        for row in raw.run(tmp_path / "other.sqlite", f"SELECT * FROM {table}", guarded=True):
+            marks = ", ".join(f":{name}" for name in row._mapping)
+            raw.run(place, f"INSERT INTO {table} VALUES ({marks})", **row._mapping)
+    with pytest.raises(BudgetExceeded):
+        spend(opened(), "4")
+
+
+def test_without_a_prefix_everything_is_verified(spent, opened, place, tmp_path, from_start):
+    """An anchor of an earlier version says nothing of topics; the next one does."""
+    path, entries = anchor_file(spent, tmp_path), spent.entries()
+    path.unlink()
+    Anchors(tmp_path / "anchors").advance(identity_of(entries), entries[-1])
+    assert "topics" not in json.loads(path.read_text())
+    store = opened()
+    with pytest.raises(BudgetExceeded):
+        spend(store, "4")
+    assert from_start == [False]  # before anybody had to wait; the tables were as they should be
+    spend(store, "1", campaign="third")
+    spend(opened(), "2", campaign="third")
+    assert from_start == [False]
+
+
+def test_machines_that_share_a_ledger_follow_each_other(opened, from_start):
+    """Each verifies what the other wrote since its own last entry, and nothing twice."""
+    here, there = opened(), opened(anchors="there")
+    spend(here, "1")
+    there.adopt(reason="a second machine")
+    from_start.clear()
+    spend(there, "2")
+    spend(here, "3")
+    for store in (opened(), opened(anchors="there")):
+        with pytest.raises(BudgetExceeded):
+            spend(store, "4")
+    assert from_start == []
+
+
+def everything(entries: Sequence[Entry]) -> list[Entry]:
+    return list(entries)
+
+
+def test_whoever_asks_for_everything_gets_it_or_nothing(spent, place):
+    seen: list[Entry] = []
+
+    def body(so_far: EntriesSoFar) -> dict[str, int]:
+        seen.extend(everything(so_far))
+        return {}
+
+    spent.append(campaign="third", kind=EntryKind.RESERVE, release="1", body=body)
+    assert seen == spent.entries()[:-1]
+    reseal(place, 3, body={"cost": 0})
+    with pytest.raises(LedgerTampered):
+        spent.append(campaign="third", kind=EntryKind.RESERVE, release="2", body=body)
