@@ -134,13 +134,14 @@ class Registry:
             if registered is None:
                 if any((self.folder / name).glob(f"{PART}*")):
                     raise self._lost(name)
-                _count(self.store.entries(), earlier, name, limit)
-                salt = self._make_salt(name)
+
+                def affordable(so_far: EntriesSoFar) -> dict[str, Any]:
+                    _count(so_far.spending(earlier), earlier, name, limit)
+                    salt = sha256(self._make_salt(name)).hexdigest()
+                    return {**register_body(name, limit), "salt": salt}
+
                 self.store.append(
-                    campaign="",
-                    kind=EntryKind.REGISTER,
-                    release=name,
-                    body={**register_body(name, limit), "salt": sha256(salt).hexdigest()},
+                    campaign="", kind=EntryKind.REGISTER, release=name, body=affordable
                 )
             elif registered.limit != limit:
                 filter_ = registered.limit.filter
@@ -261,6 +262,7 @@ class Registry:
                         f"a run began while records were added to {name}, and may be about them "
                         "or measured on them; nothing was added or released, type the same again"
                     )
+                so_far.about_data_set(name)  # by which the new block's number was chosen
                 entries = so_far.spending(spent.campaigns)
                 taken = _count(entries, spent.campaigns, name, registered.limit)
                 return {**facts, "earlier": taken} if taken else facts

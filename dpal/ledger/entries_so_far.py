@@ -106,12 +106,13 @@ class EntriesSoFar(Sequence[Entry]):
         return None if line is None else line[1]
 
     def parts_added(self) -> int:
-        """How often records were added to data sets; see `datasets.parts_added`."""
-        return sum(self._count(kind_topic("", kind)) for kind in (EntryKind.BLOCK, EntryKind.INDEX))
+        """How often records were added to data sets; requires that all of these are sound."""
+        self.of("", EntryKind.REGISTER, EntryKind.LIMIT)
+        return len(self.of("", EntryKind.BLOCK, EntryKind.INDEX))
 
     def count_uncounted(self) -> int:
-        """How many runs hold a plan that no data set counts; see `topics.is_uncounted`."""
-        return self._count(UNCOUNTED)
+        """How many runs hold a plan that no data set counts; requires that all are sound."""
+        return len(self._read([UNCOUNTED]))
 
     @cached_property
     def first(self) -> Entry:
@@ -225,10 +226,6 @@ class EntriesSoFar(Sequence[Entry]):
         if entry.kind is not EntryKind.END or not has_totals(topic):
             return None
         return next(iter(self.of(entry.campaign, EntryKind.HOLD)[-1:]), None)
-
-    def _count(self, topic: str) -> int:
-        newest = self._newest(topic)
-        return 0 if newest is None else newest[0].number
 
     def _load(self, topics: Iterable[str]) -> None:
         """Reads the ways to topics, and requires that they lead to the root."""

@@ -25,7 +25,7 @@ from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry
 from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.entry_rows import entry_at, read_entries
 from dpal.ledger.known_ledgers import Places, ledger_places
-from dpal.ledger.schema import ENTRIES, VERSIONS, migrate_schema, version_of
+from dpal.ledger.schema import VERSIONS, migrate_schema, version_of
 from dpal.ledger.stamped_day import day_of, today_in_utc
 from dpal.ledger.verified_prefix import (
     NOTHING_VERIFIED,
@@ -52,7 +52,7 @@ class LedgerStore:
         create: bool = True,
         anchors: Path | None = None,
         campaigns: Path | None = None,
-        busy_seconds: float = 30.0,
+        busy_seconds: float = 120.0,
         today: Callable[[], date] = today_in_utc,
     ) -> None:
         """Opens a ledger.
@@ -178,8 +178,10 @@ class LedgerStore:
         if anchors is None or places is None or not reason.strip():
             raise LedgerError("a ledger is adopted where its anchors are, and for a reason")
         with self._database.reading() as connection:
-            last = connection.execute(sa.select(sa.func.max(ENTRIES.c.sequence))).scalar_one()
-        if last is None:
+            # Whatever an anchor here says of it: a person vouches for all of it.
+            self._verified = verify_from_start(connection)
+        last = self._verified.sequence
+        if not last:
             return self._begin_anew(anchors, places, reason, despite)
 
         def vouch(entries: EntriesSoFar) -> Body:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
-from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, BudgetExceeded, LedgerError, LedgerTampered
 from dpal.ledger import ledger_store
 from dpal.ledger.anchor import Anchors, identity_of
-from dpal.ledger.entries import Entry, EntryKind, seal_entry
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entries_so_far import EntriesSoFar
+from dpal.ledger.entry_rows import read_entries
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.verified_prefix import verify_from_start
+from dpal.ledger.schema import TOPIC_TREE, TOPICS
+from dpal.ledger.topic_tree import Branches
+from dpal.ledger.topics import TopicLine, next_line, topics_of
+from dpal.ledger.verified_prefix import verify_from_start, write_lines
 from tests.conftest import having
 from tests.ledger import raw
 from tests.ledger.anchoring import anchor_file
@@ -28,6 +31,8 @@ def spend(store: LedgerStore, release: str, campaign: str = "c", cost: int = 1) 
     """Reserves a release, unless the campaign's would cost more than the limit."""
 
     def paid(so_far: EntriesSoFar) -> dict[str, int]:
+        if so_far.of(campaign, EntryKind.END):
+            raise BudgetExceeded(release, cost, 0)
         spent = sum(one.body["cost"] for one in so_far.of(campaign, EntryKind.RESERVE))
         if spent + cost > LIMIT:
             raise BudgetExceeded(release, spent + cost, LIMIT)
@@ -62,32 +67,20 @@ def from_start(monkeypatch):
     return calls
 
 
-def reseal(place: Path | str, sequence: int, *, chain: bool = False, **changes: object) -> None:
-    """Alters an entry as somebody who can compute digests; those of all later ones, too."""
-    previous = None
-    for row in raw.rows(place):
-        told = {**row._mapping, "body": json.loads(row.body), "kind": EntryKind(row.kind)}
-        del told["digest"]
-        if row.sequence == sequence:
-            told |= changes
-        elif row.sequence < sequence or not chain:
-            continue
-        told["previous"] = previous or told["previous"]
-        entry = seal_entry(**told)
-        previous = entry.digest if chain else None
-        assignments = ", ".join(f"{name} = :{name}" for name in told if name != "sequence")
-        values = {**vars(entry), "kind": entry.kind.value, "body": canonical_json(entry.body)}
-        raw.run(
-            place,
-            f"UPDATE entries SET {assignments}, digest = :digest WHERE sequence = :sequence",
-            **values,
-        )
-
-
-def rewrite_topics(store: LedgerStore) -> None:
-    """Makes topics and tree follow from whatever entries there are now."""
+def forge_topics(store: LedgerStore) -> None:
+    """Makes lines and tree fit the entries that there are now, whether they are a chain or not."""
     with store._database.writing() as connection:
-        verify_from_start(connection, write=True)
+        connection.execute(sa.delete(TOPICS))
+        connection.execute(sa.delete(TOPIC_TREE))
+        newest: dict[str, TopicLine] = {}
+        branches = Branches()
+        for entry in read_entries(connection):
+            lines = [next_line(topic, newest.get(topic), entry) for topic in topics_of(entry)]
+            newest |= {line.topic: line for line in lines}
+            write_lines(connection, lines)
+        for topic, line in newest.items():
+            branches.put(topic, line.digest)
+        branches.write(connection)
 
 
 def refuses(store: LedgerStore, release: str = "4") -> LedgerError:
@@ -108,7 +101,7 @@ def test_an_append_verifies_what_came_since(spent, opened, from_start, anew):
 
 def test_what_no_decision_goes_by_is_found_by_verifying(spent, place):
     """The other side of it: an entry of another campaign is not read again by every append."""
-    reseal(place, 3, body={"cost": 0})
+    raw.reseal(place, 3, body={"cost": 0})
     spend(spent, "1", campaign="third")
     with pytest.raises(LedgerTampered, check=having(sequence=4)):
         spent.verified()
@@ -133,12 +126,9 @@ def test_an_entry_of_whoever_spends_is_not_altered_unseen(
     spent, opened, place, anew, chain, topics, changes
 ):
     """However much of the rest is made to fit; the anchor alone is out of reach."""
-    reseal(place, 4, chain=chain, **changes)
-    if topics and chain:
-        rewrite_topics(spent)
-    elif topics:
-        raw.run(place, "UPDATE entry_topics SET entry = (SELECT digest FROM entries WHERE "
-                "entries.sequence = entry_topics.sequence)")  # fmt: skip
+    raw.reseal(place, 4, chain=chain, **changes)
+    if topics:
+        forge_topics(spent)
     refused = refuses(opened() if anew else spent)
     assert isinstance(refused, AnchorError if chain else LedgerTampered)
 
@@ -150,6 +140,17 @@ def test_an_entry_of_whoever_spends_is_not_removed_unseen(spent, opened, place, 
         raw.run(place, f"DELETE FROM {table} WHERE sequence IN "
                 f"(SELECT sequence FROM entries WHERE {gone})")  # fmt: skip
     refuses(opened() if anew else spent)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_an_end_is_not_removed_unseen(spent, opened, place, anew):
+    """What the campaign had left flowed back, so that it may not be spent as well."""
+    end = spent.append(campaign="third", kind=EntryKind.END, release="", body={})
+    spend(spent, "x", campaign="fourth")
+    for table in ("entry_topics", "entries"):
+        raw.run(place, f"DELETE FROM {table} WHERE sequence = {end.sequence}")
+    with pytest.raises(LedgerTampered):
+        spend(opened() if anew else spent, "1", campaign="third")
 
 
 TABLES = [
@@ -186,8 +187,8 @@ def test_an_altered_table_gives_no_budget_and_is_mended(
 @pytest.mark.parametrize("finding", ["altered", "foreign"])
 def test_a_forged_prefix_is_not_believed(spent, place, tmp_path, finding):
     """A root under which the campaign has spent less, signed by a stranger or by nobody."""
-    reseal(place, 4, chain=True, body={"cost": 0})
-    rewrite_topics(spent)
+    raw.reseal(place, 4, chain=True, body={"cost": 0})
+    forge_topics(spent)
     entries = spent.entries()
     anchors = Anchors(tmp_path / ("stranger" if finding == "foreign" else "anchors"))
     with spent._database.reading() as connection:
@@ -217,7 +218,7 @@ def test_an_older_prefix_is_gone_on_from(spent, opened, place, tmp_path, from_st
     with pytest.raises(BudgetExceeded):
         spend(opened(), "4", campaign="third")
     assert from_start == []
-    reseal(place, 10, body={"cost": 0})
+    raw.reseal(place, 10, body={"cost": 0})
     path.write_bytes(older)
     refuses(opened())
     assert from_start == [True]
@@ -276,8 +277,29 @@ def test_machines_that_share_a_ledger_follow_each_other(opened, from_start):
     assert from_start == []
 
 
+def test_nobody_vouches_for_a_copy_that_is_not_whole(spent, opened, place):
+    """Not even for an entry that no append would go by."""
+    raw.reseal(place, 3, body={"cost": 0})
+    for store in (spent, opened(anchors="there")):
+        with pytest.raises(LedgerTampered, check=having(sequence=4)):
+            store.adopt(reason="moved", begun_elsewhere=True)
+
+
 def everything(entries: Sequence[Entry]) -> list[Entry]:
     return list(entries)
+
+
+@pytest.mark.parametrize("alters", ["spends", "goes on"])
+def test_what_lies_behind_is_not_altered_while_others_write(spent, opened, place, alters):
+    """Whoever comes back verifies what others wrote, on tables that were made to fit an edit."""
+    there = opened(anchors="there")
+    there.adopt(reason="a second machine")
+    for campaign in ("c", "third") if alters == "goes on" else ("third",):
+        there.append(campaign=campaign, kind=EntryKind.COMMIT, release="x", body={})
+    raw.reseal(place, 4, body={"cost": 0})
+    forge_topics(spent)
+    for store in (spent, opened()):
+        assert isinstance(refuses(store), LedgerTampered)
 
 
 def test_whoever_asks_for_everything_gets_it_or_nothing(spent, place):
@@ -289,6 +311,6 @@ def test_whoever_asks_for_everything_gets_it_or_nothing(spent, place):
 
     spent.append(campaign="third", kind=EntryKind.RESERVE, release="1", body=body)
     assert seen == spent.entries()[:-1]
-    reseal(place, 3, body={"cost": 0})
+    raw.reseal(place, 3, body={"cost": 0})
     with pytest.raises(LedgerTampered):
         spent.append(campaign="third", kind=EntryKind.RESERVE, release="2", body=body)
