@@ -107,7 +107,10 @@ def row_digest(cells: dict[str, Any]) -> str:
 
     Twenty times quicker than taking the body apart, so that every row can be checked as it is read.
     """
-    texts = {name: _as_json(cell) for name, cell in cells.items() if isinstance(cell, str)}
-    texts |= {"sequence": str(cells["sequence"]), "body": cells["body"]}
-    content = ",".join(f'"{name}":{texts[name]}' for name in sorted(texts) if name != "digest")
-    return sha256(f"{{{content}}}".encode()).hexdigest()
+    content = (
+        f'{{"body":{cells["body"]},"campaign":{_as_json(cells["campaign"])},'
+        f'"kind":{_as_json(cells["kind"])},"previous":{_as_json(cells["previous"])},'
+        f'"recorded_at":{_as_json(cells["recorded_at"])},"release":{_as_json(cells["release"])},'
+        f'"sequence":{cells["sequence"]}}}'
+    )
+    return sha256(content.encode()).hexdigest()

@@ -117,10 +117,11 @@ class EntriesSoFar(Sequence[Entry]):
     @cached_property
     def first(self) -> Entry:
         """The first entry, by which a ledger is known."""
-        entry = self[0]
-        if entry not in self._read(topics_of(entry)[:1]):
+        opened = self.of("", EntryKind.OPEN)
+        first = opened[0] if opened else self[0]  # an old one
+        if first.sequence != 1 or first not in self._read(topics_of(first)[:1]):
             raise Doubt
-        return entry
+        return first
 
     @cached_property
     def keys(self) -> set[str]:
@@ -129,10 +130,9 @@ class EntriesSoFar(Sequence[Entry]):
 
     def require_sound(self, campaign: str) -> None:
         """Requires that what a campaign may spend, and has spent, is what was verified."""
-        first = self.first
         about_ledger = [kind_topic("", kind) for kind in (EntryKind.OPEN, EntryKind.ADOPT)]
-        own = [kind_topic(campaign, kind) for kind in SPENDING]
-        self._read([*topics_of(first)[:1], *about_ledger, *own])
+        self._read([*about_ledger, *(kind_topic(campaign, kind) for kind in SPENDING)])
+        _ = self.first
 
     def of_campaign(self, campaign: str) -> list[Entry]:
         """All that a campaign goes by: its entries and those about the ledger itself, in order."""

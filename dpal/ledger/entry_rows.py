@@ -14,6 +14,7 @@ from dpal.ledger.chain import missing_entry
 from dpal.ledger.entries import Entry, EntryKind, row_digest
 from dpal.ledger.schema import ENTRIES
 
+_COLUMNS = tuple(column.name for column in ENTRIES.c)
 _AT_ONCE = 1000  # rows; a ledger of any length is verified in the memory of so many
 _FOLLOWING = (
     sa.select(ENTRIES)
@@ -96,7 +97,7 @@ def entry_of(row: Any, *, proven: bool = False) -> Entry:
     Raises:
       LedgerTampered: it is altered.
     """
-    cells = {column.name: cell for column, cell in zip(ENTRIES.c, row, strict=False)}
+    cells = dict(zip(_COLUMNS, row, strict=False))
     sequence, *texts = cells.values()
     try:
         if not isinstance(sequence, int) or not all(isinstance(text, str) for text in texts):

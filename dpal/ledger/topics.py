@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
-from dpal.canonical import digest
 from dpal.errors import LedgerTampered
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
 from dpal.ledger.release_records import measures_protected
@@ -21,6 +21,7 @@ from dpal.ledger.taken_totals import totals_after
 _OF_DATA_SETS = (EntryKind.REGISTER, EntryKind.LIMIT, EntryKind.BLOCK, EntryKind.INDEX)
 
 _SHARES = "shares"
+_JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def next_line(
     if has_totals(topic):
         totals = totals_after("" if before is None else before.totals, entry, held)
     said = (topic, number, entry.sequence, entry.digest, totals, previous)
-    return TopicLine(*said, digest=digest(said))
+    return TopicLine(*said, digest=_digest(said))
 
 
 def line_of(row: Sequence[Any]) -> TopicLine:
@@ -98,9 +99,14 @@ def line_of(row: Sequence[Any]) -> TopicLine:
       LedgerTampered: it is no line, or altered.
     """
     *said, sealed = row
-    if tuple(map(type, row)) != (str, int, int, str, str, str, str) or digest(said) != sealed:
+    if tuple(map(type, row)) != (str, int, int, str, str, str, str) or _digest(said) != sealed:
         raise LedgerTampered(None, "a line of its topics does not match its digest")
     return TopicLine(*row)
+
+
+def _digest(said: Sequence[str | int]) -> str:
+    """The digest of a line; `canonical.digest` of the same, and half as long on its way."""
+    return sha256(_JSON.encode(said).encode()).hexdigest()
 
 
 def has_totals(topic: str) -> bool:

@@ -153,6 +153,16 @@ def test_an_end_is_not_removed_unseen(spent, opened, place, anew):
         spend(opened() if anew else spent, "1", campaign="third")
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_last_entry_is_not_removed_unseen(spent, opened, place, anew):
+    """Of somebody else, with its lines, and nothing in the way of writing over it."""
+    last = spend(spent, "x", campaign="fourth")
+    for table in ("entry_topics", "entries"):
+        raw.run(place, f"DELETE FROM {table} WHERE sequence = {last.sequence}")
+    with pytest.raises(AnchorError, check=having(finding="behind")):
+        spend(opened() if anew else spent, "1", campaign="third")
+
+
 TABLES = [
     "DELETE FROM entry_topics",
     "DELETE FROM entry_topics WHERE sequence = 4",
