@@ -18,6 +18,7 @@ PLACE = MappingProxyType({"place": True})
 # Of a field that earlier versions had not: while it has its default it is not written, so that
 # digests of what they wrote stay.
 LATER = MappingProxyType({"later": True})
+_PLAIN = frozenset({str, int, bool})
 
 
 def written_as(name: str) -> MappingProxyType[str, str]:
@@ -46,6 +47,8 @@ def plain(value: object) -> Any:
     Raises:
       ParameterError: a value has no canonical form (a float that is not finite, say).
     """
+    if value is None or type(value) in _PLAIN:  # most of what there is
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         return {name: plain(item) for name, item in written_fields(value).items()}
     if isinstance(value, Enum):
@@ -56,7 +59,7 @@ def plain(value: object) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise ParameterError(f"{value!r} has no canonical form")
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str | int | float):
         return value
     raise ParameterError(f"{type(value).__name__} has no canonical form")
 

@@ -353,6 +353,7 @@ class LedgerTampered(LedgerError):
 
     code = "ledger-tampered"
     ANOTHER_CONTENT = "its content does not match its digest"
+    ANOTHER_BEFORE = "it does not follow from the entry before it"
 
     def __init__(self, sequence: int | None, reason: str) -> None:
         super().__init__(sequence, reason)

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerTampered, ParameterError, StorageError
 from dpal.files.atomic_writes import make_private, write_text
-from dpal.ledger.chain import known_keys
+from dpal.ledger.chain import VerifiedPrefix, known_keys
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
 
 _KEY, _LOCK = "anchor.key", ".lock"
@@ -43,7 +43,9 @@ class Anchor:
       digest: its digest.
       recorded_at: its day.
       key: public half of the key that signed this, hexadecimal.
-      signature: Ed25519, over the canonical JSON of all of the above.
+      signature: Ed25519, over the canonical JSON of all of the others.
+      topics: root of the tree of topics with this entry, if whoever wrote it had verified all of
+        the ledger; empty, and not written, where it had not.
     """
 
     identity: str
@@ -52,10 +54,16 @@ class Anchor:
     recorded_at: str
     key: str
     signature: str
+    topics: str = ""
 
     def is_authentic(self) -> bool:
         """Whether it is as it was signed."""
-        return is_signed(asdict(self))
+        return is_signed(
+            {name: value for name, value in asdict(self).items() if value or name != "topics"}
+        )
+
+
+_FIELDS = get_type_hints(Anchor)
 
 
 def identity_of(entries: Sequence[Entry]) -> str:
@@ -107,20 +115,34 @@ class Anchors:
         anchor = _parse(self.read(identity))
         return anchor if anchor and anchor.identity == identity and anchor.is_authentic() else None
 
+    def verified(self, identity: str) -> VerifiedPrefix | None:
+        """The entries that were verified here when a ledger's anchor was signed.
+
+        None where that is not known: without an anchor, with one of an earlier version, and with
+        any that this machine's own key did not sign just so, for this very ledger.
+        """
+        anchor = self.authentic(identity)
+        if anchor is None or not anchor.topics or not self.has_key():
+            return None
+        if anchor.key != self.public_key():
+            return None
+        return VerifiedPrefix(sequence=anchor.sequence, digest=anchor.digest, topics=anchor.topics)
+
     def signed(self, content: dict[str, Any]) -> dict[str, Any]:
         """Adds this machine's public key and its signature."""
         return _signed(self._key(), content)
 
     def begin(self, identity: str) -> None:
         """Anchors a ledger before its first entry."""
-        self._write(self._key(), identity, 0, GENESIS, "")
+        self._write(self._key(), identity, 0, GENESIS, "", "")
 
-    def advance(self, identity: str, entry: Entry, *, anew: bool = False) -> None:
+    def advance(self, identity: str, entry: Entry, *, topics: str = "", anew: bool = False) -> None:
         """Remembers an entry, unless a later one is remembered already.
 
         Args:
           identity: of the ledger.
           entry: just written.
+          topics: root of the tree of topics with it, where all entries were verified.
           anew: whether what was remembered so far is given up.
 
         Raises:
@@ -131,7 +153,7 @@ class Anchors:
         with self._locked():
             remembered = _parse(self.read(identity))
             if anew or remembered is None or remembered.sequence < entry.sequence:
-                self._write(key, identity, entry.sequence, entry.digest, entry.recorded_at)
+                self._write(key, identity, entry.sequence, entry.digest, entry.recorded_at, topics)
 
     def require(
         self,
@@ -140,6 +162,7 @@ class Anchors:
         remembered: Any,
         *,
         key: str | None = None,
+        accepted: set[str] | None = None,
     ) -> None:
         """Requires that a ledger is the newest copy of itself that is known here.
 
@@ -148,11 +171,12 @@ class Anchors:
           entries: all of it, its chain verified.
           remembered: its anchor, read before the entries, or while nobody could append.
           key: public key that will sign the next anchor; None where nothing is written.
+          accepted: public keys that the ledger names, where they were read already.
 
         Raises:
           AnchorError: what is wrong, and what to do.
         """
-        finding, anchor = _examine(entries, remembered, key)
+        finding, anchor = _examine(entries, remembered, key, accepted)
         if finding is not None:
             raise AnchorError(name, finding, *_named(anchor))
 
@@ -164,6 +188,7 @@ class Anchors:
         reason: str,
         despite: str | None,
         otherwise: str = "",
+        accepted: set[str] | None = None,
     ) -> dict[str, Any]:
         """Returns what an ADOPT entry says, while nobody else can append.
 
@@ -173,13 +198,14 @@ class Anchors:
           reason: why it is vouched for.
           despite: digest of the last entry that is known here and lost.
           otherwise: what there is to vouch for where the anchor finds nothing wrong.
+          accepted: public keys that the ledger names, where they were read already.
 
         Raises:
           LedgerError: there is nothing to vouch for.
           AnchorError: an anchor proves a loss that `despite` does not name.
         """
         key = self.public_key()
-        finding, anchor = _examine(entries, self.read(identity_of(entries)), key)
+        finding, anchor = _examine(entries, self.read(identity_of(entries)), key, accepted)
         if finding is None and not otherwise:
             raise LedgerError(
                 f"the ledger {name} is the newest copy known here; there is nothing to adopt"
@@ -207,12 +233,14 @@ class Anchors:
         sequence: int,
         digest: str,
         recorded_at: str,
+        topics: str,
     ) -> None:
         fields = {
             "identity": identity,
             "sequence": sequence,
             "digest": digest,
             "recorded_at": recorded_at,
+            **({"topics": topics} if topics else {}),
         }
         write_text(self._path(identity), json.dumps(_signed(key, fields), indent=2) + "\n")
 
@@ -268,16 +296,15 @@ def _signed(key: Ed25519PrivateKey, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse(content: Any) -> Anchor | None:
-    fields = get_type_hints(Anchor)
-    if not isinstance(content, dict) or content.keys() != fields.keys():
+    if not isinstance(content, dict) or content.keys() | {"topics"} != _FIELDS.keys():
         return None
-    if any(type(content[name]) is not kind for name, kind in fields.items()):
+    if any(type(value) is not _FIELDS[name] for name, value in content.items()):
         return None
     return Anchor(**content)
 
 
 def _examine(
-    entries: Sequence[Entry], remembered: Any, key: str | None
+    entries: Sequence[Entry], remembered: Any, key: str | None, accepted: set[str] | None
 ) -> tuple[str | None, Anchor | None]:
     """What is wrong with a ledger as seen from here (None: nothing), and its anchor."""
     if remembered is None:
@@ -291,7 +318,8 @@ def _examine(
     if there != anchor.digest:
         return "forked", anchor
     # Last, because a lost ADOPT entry makes this machine's own anchor a foreign one.
-    if not {anchor.key, key or anchor.key} <= known_keys(entries):
+    known = known_keys(entries) if accepted is None else accepted
+    if not {anchor.key, key or anchor.key} <= known:
         return "foreign", anchor
     return None, anchor
 

@@ -122,10 +122,8 @@ class CampaignView:
     def is_ours(self, reserved: Entry) -> bool:
         """Whether a reservation was made here, or a person here vouched for it since."""
         return reserved.body.get("drawer") == self.drawer or any(
-            entry.kind is EntryKind.ADOPT
-            and entry.sequence > reserved.sequence
-            and entry.body["key"] == self.store.keeper
-            for entry in self.store.entries()
+            entry.sequence > reserved.sequence and entry.body["key"] == self.store.keeper
+            for entry in self.store.entries("", EntryKind.ADOPT)
         )
 
     def begun_elsewhere(self) -> bool:

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from dpal.errors import LedgerTampered
 from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedPrefix:
+    """The first entries of a ledger, as they were verified.
+
+    Attributes:
+      sequence: how many.
+      digest: of the last one, GENESIS for none.
+      topics: root of the tree of their topics.
+    """
+
+    sequence: int
+    digest: str
+    topics: str
 
 
 def verify_chain(entries: Iterable[Entry]) -> str:
@@ -25,7 +41,7 @@ def verify_chain(entries: Iterable[Entry]) -> str:
         if entry.sequence != expected:
             raise missing_entry(expected, entry.sequence)
         if entry.previous != head:
-            raise LedgerTampered(entry.sequence, "it does not follow from the entry before it")
+            raise LedgerTampered(entry.sequence, LedgerTampered.ANOTHER_BEFORE)
         again = seal_entry(
             sequence=entry.sequence,
             campaign=entry.campaign,

@@ -25,6 +25,8 @@ from dpal.ledger.datasets import (
     shares_in,
 )
 from dpal.ledger.entries import Entry
+from dpal.ledger.entries_so_far import EntriesSoFar
+from dpal.ledger.taken_totals import plainly_fit
 from dpal.ledger.unregistered_spend import charge_of_earlier
 from dpal.privacy import PrivacyTarget
 
@@ -59,6 +61,11 @@ class DataHold:
             "limit": register_body(self.dataset, self.limit),
             "blocks": [share_record(share) for share in self.shares],
         }
+
+    def plainly_fits(self, so_far: EntriesSoFar) -> bool:
+        """Whether it fits into what is left by totals alone; where not, `admit` says."""
+        totals, about = so_far.totals_of(self.dataset), so_far.about_data_set(self.dataset)
+        return plainly_fit(about, self.dataset, totals, self.shares)
 
     def require_covers(
         self, planned: Sequence[Release], reserved: Sequence[Release], target: PrivacyTarget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -39,9 +39,10 @@ from dpal.ledger.datasets import (
     register_body,
 )
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_records import measures_protected
+from dpal.ledger.topics import is_uncounted
 from dpal.ledger.unregistered_spend import PastCampaigns, counted
 
 OnRows = Callable[[int], object]
@@ -133,13 +134,14 @@ class Registry:
             if registered is None:
                 if any((self.folder / name).glob(f"{PART}*")):
                     raise self._lost(name)
-                _count(self.store.entries(), earlier, name, limit)
-                salt = self._make_salt(name)
+
+                def affordable(so_far: EntriesSoFar) -> dict[str, Any]:
+                    _count(so_far.spending(earlier), earlier, name, limit)
+                    salt = sha256(self._make_salt(name)).hexdigest()
+                    return {**register_body(name, limit), "salt": salt}
+
                 self.store.append(
-                    campaign="",
-                    kind=EntryKind.REGISTER,
-                    release=name,
-                    body={**register_body(name, limit), "salt": sha256(salt).hexdigest()},
+                    campaign="", kind=EntryKind.REGISTER, release=name, body=affordable
                 )
             elif registered.limit != limit:
                 filter_ = registered.limit.filter
@@ -158,8 +160,8 @@ class Registry:
         """
         limits: list[Limit] = []
 
-        def decided(entries: list[Entry]) -> dict[str, Any]:
-            registered = data_set(entries, name)
+        def decided(so_far: EntriesSoFar) -> dict[str, Any]:
+            registered = data_set(so_far.of_data_sets(name), name)
             limit = replace(
                 registered.limit, filter=replace(registered.limit.filter, epsilon=epsilon)
             )
@@ -181,14 +183,12 @@ class Registry:
             limits.append(limit)
             return {**register_body(name, limit), "reason": reason}
 
-        changes = sum(
-            entry.kind is EntryKind.LIMIT and entry.body["dataset"] == name
-            for entry in self.store.entries()
-        )
+        limits_so_far = self.store.entries("", EntryKind.LIMIT)
+        changes = sum(entry.body["dataset"] == name for entry in limits_so_far)
         self.store.append(
             campaign="", kind=EntryKind.LIMIT, release=f"{name}/{changes + 1}", body=decided
         )
-        return limits[0]
+        return limits[-1]
 
     def add(
         self,
@@ -234,7 +234,8 @@ class Registry:
             )
             if not assigned.unindexed.any():
                 return added
-            begun = _begun(self.store.entries())
+            holds = self.store.entries(None, EntryKind.HOLD)
+            begun = sum(is_uncounted(entry.body) for entry in holds)
             spent = earlier(fresh) if fresh.any() else PastCampaigns()
             _count(self.store.entries(), spent.campaigns, name, registered.limit)
             part = len(registered.index)
@@ -255,12 +256,14 @@ class Registry:
             if similar is not None:
                 facts |= {"similar": added.copied, "reason": similar}
 
-            def counting(entries: list[Entry]) -> dict[str, Any]:
-                if begun != _begun(entries):
+            def counting(so_far: EntriesSoFar) -> dict[str, Any]:
+                if begun != so_far.count_uncounted():
                     raise LedgerError(
                         f"a run began while records were added to {name}, and may be about them "
                         "or measured on them; nothing was added or released, type the same again"
                     )
+                so_far.about_data_set(name)  # by which the new block's number was chosen
+                entries = so_far.spending(spent.campaigns)
                 taken = _count(entries, spent.campaigns, name, registered.limit)
                 return {**facts, "earlier": taken} if taken else facts
 
@@ -400,16 +403,6 @@ class Registry:
             f"data set {name}: it is not the ledger that its budget was spent in; restore that "
             "one, nothing was registered or released"
         )
-
-
-def _begun(entries: Iterable[Entry]) -> list[str]:
-    """Runs that no data set counts, or that are measured on records which none counts."""
-    return [
-        entry.campaign
-        for entry in entries
-        if entry.kind is EntryKind.HOLD
-        and (not entry.body.get("data") or measures_protected(entry.body))
-    ]
 
 
 def _count(

@@ -33,6 +33,8 @@ class Database(ABC):
       file: the database file, None for a server.
     """
 
+    _begin_reading = "BEGIN"
+
     def __init__(self, name: str, file: Path | None, engine: sa.Engine) -> None:
         self.name, self.file, self._engine = name, file, engine
         self._fences: dict[str, Callable[[], None]] = {}
@@ -51,6 +53,22 @@ class Database(ABC):
         """
         with self._explained(), self._engine.connect() as connection:
             yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sa.Connection]:
+        """A transaction that sees one state of the database, and writes nothing.
+
+        Raises:
+          LedgerError: the database cannot be reached.
+          LedgerTampered: the file is no database.
+        """
+        with self.reading() as connection:
+            connection.exec_driver_sql(self._begin_reading)
+            try:
+                yield connection
+            finally:
+                if not connection.invalidated:
+                    connection.exec_driver_sql("ROLLBACK")
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -186,6 +204,8 @@ class SqliteDatabase(Database):
 
 class PostgresDatabase(Database):
     """A server that several machines may share."""
+
+    _begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
     def __init__(self, url: sa.URL, *, busy_seconds: float) -> None:
         name = _without_password(url.set(drivername="postgresql"))

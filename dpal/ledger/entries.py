@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
+from json.encoder import encode_basestring_ascii as _as_json
 from typing import Any
 
-from dpal.canonical import canonical_json, digest
+from dpal.canonical import digest
 
 GENESIS = "0" * 64
 
@@ -106,7 +107,10 @@ def row_digest(cells: dict[str, Any]) -> str:
 
     Twenty times quicker than taking the body apart, so that every row can be checked as it is read.
     """
-    texts = {name: canonical_json(cell) for name, cell in cells.items() if name != "digest"}
-    texts["body"] = cells["body"]
-    content = ",".join(f'"{name}":{texts[name]}' for name in sorted(texts))
-    return sha256(f"{{{content}}}".encode()).hexdigest()
+    content = (
+        f'{{"body":{cells["body"]},"campaign":{_as_json(cells["campaign"])},'
+        f'"kind":{_as_json(cells["kind"])},"previous":{_as_json(cells["previous"])},'
+        f'"recorded_at":{_as_json(cells["recorded_at"])},"release":{_as_json(cells["release"])},'
+        f'"sequence":{cells["sequence"]}}}'
+    )
+    return sha256(content.encode()).hexdigest()

@@ -66,6 +66,11 @@ def before_from(record: Mapping[str, Any] | None) -> PriorSpend | None:
     )
 
 
+def started_from(held: Mapping[str, Any]) -> str:
+    """The campaign whose spending a hold counts as well; empty where there is none."""
+    return str((held.get("before") or {}).get("campaign") or "")
+
+
 def spent_before(held: Mapping[str, Any] | None, entries: Iterable[Entry]) -> PriorSpend | None:
     """What was spent before a hold, with what its campaign was charged in the meantime.
 

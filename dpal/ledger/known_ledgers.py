@@ -84,18 +84,21 @@ class Places:
                 write_text(self._path(place), text + "\n")
 
     def _is_another(self, identity: str) -> bool:
-        return any(
-            identity not in self._read(place) for place in self.where if self._written(place)
-        )
+        read = {place: self._read(place) for place in self.where}
+        return any(identity not in there for there in read.values() if self._anchored(there))
 
     def _written(self, place: str) -> list[Anchor]:
+        """See `_anchored`."""
+        return self._anchored(self._read(place))
+
+    def _anchored(self, identities: Sequence[str]) -> list[Anchor]:
         """Anchors of the ledgers of a place that had entries: a beginning may have been undone.
 
         Raises:
           AnchorError: what is remembered was altered or damaged.
         """
         remembered = []
-        for identity in self._read(place):
+        for identity in identities:
             anchor = self.anchors.authentic(identity)
             if anchor is None:
                 raise AnchorError(self.name, "altered")

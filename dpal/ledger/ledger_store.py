@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,21 @@ from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerMissing, LedgerTampered
 from dpal.files.atomic_writes import make_private
 from dpal.ledger.anchor import Anchors, identity_of
-from dpal.ledger.chain import missing_entry, verify_chain
+from dpal.ledger.chain import VerifiedPrefix, verify_chain
 from dpal.ledger.database import find_database
-from dpal.ledger.entries import GENESIS, Entry, EntryKind, row_digest, seal_entry
+from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry
+from dpal.ledger.entries_so_far import EntriesSoFar
+from dpal.ledger.entry_rows import entry_at, read_entries
 from dpal.ledger.known_ledgers import Places, ledger_places
-from dpal.ledger.schema import ENTRIES, VERSIONS, migrate_schema, version_of
+from dpal.ledger.schema import VERSIONS, migrate_schema, version_of
 from dpal.ledger.stamped_day import day_of, today_in_utc
+from dpal.ledger.verified_prefix import (
+    NOTHING_VERIFIED,
+    Doubt,
+    require_topics,
+    verify_from_start,
+    verify_since,
+)
 
 Body = dict[str, Any]
 
@@ -42,7 +52,7 @@ class LedgerStore:
         create: bool = True,
         anchors: Path | None = None,
         campaigns: Path | None = None,
-        busy_seconds: float = 30.0,
+        busy_seconds: float = 120.0,
         today: Callable[[], date] = today_in_utc,
     ) -> None:
         """Opens a ledger.
@@ -62,6 +72,7 @@ class LedgerStore:
         """
         self._database = find_database(place, busy_seconds=busy_seconds)
         self._today = today
+        self._verified: VerifiedPrefix | None = None
         file = self._database.file
         self._anchors = None if anchors is None else Anchors(anchors)
         self._places = (
@@ -107,7 +118,7 @@ class LedgerStore:
         campaign: str,
         kind: EntryKind,
         release: str,
-        body: Body | Callable[[list[Entry]], Body],
+        body: Body | Callable[[EntriesSoFar], Body],
     ) -> Entry:
         """Adds one entry in a serializable transaction and returns it.
 
@@ -115,8 +126,9 @@ class LedgerStore:
           campaign: whose entry it is.
           kind: what happened.
           release: to what; with campaign and kind it may stand in the ledger once.
-          body: the details, or what decides them from all entries so far; it is called
-            while no other process can append, and what it raises refuses the entry.
+          body: the details, or what decides them from the entries so far; it is called while no
+            other process can append, and what it raises refuses the entry. It may be called
+            twice, and changes nothing but what it returns.
 
         Raises:
           LedgerError: the same entry exists already, or the database cannot be written.
@@ -124,21 +136,23 @@ class LedgerStore:
           AnchorError: this is not the newest copy of the ledger, as far as is known here.
         """
 
-        def compose(entries: list[Entry]) -> Body:
+        def compose(entries: EntriesSoFar) -> Body:
             if self._anchors is not None and self._places is not None:
-                identity = identity_of(entries)
+                identity = identity_of([entries.first])
                 remembered = self._anchors.read(identity)
                 key = self._anchors.public_key()
-                self._anchors.require(self.name, entries, remembered, key=key)
+                self._anchors.require(
+                    self.name, entries, remembered, key=key, accepted=entries.keys
+                )
                 self._places.require_known(identity)
                 # Before the entry: what is written here and lost must be missed.
                 self._places.remember(identity)
             return body(entries) if callable(body) else body
 
-        entry, identity = self._add(campaign, kind, release, compose)
+        added = self._add(campaign, kind, release, compose)
         if self._anchors is not None:
-            self._anchors.advance(identity, entry)
-        return entry
+            self._anchors.advance(added.identity, added.entry, topics=added.prefix.topics)
+        return added.entry
 
     def adopt(
         self, *, reason: str, despite: str | None = None, begun_elsewhere: bool = False
@@ -164,22 +178,29 @@ class LedgerStore:
         if anchors is None or places is None or not reason.strip():
             raise LedgerError("a ledger is adopted where its anchors are, and for a reason")
         with self._database.reading() as connection:
-            last = connection.execute(sa.select(sa.func.max(ENTRIES.c.sequence))).scalar_one()
-        if last is None:
+            # Whatever an anchor here says of it: a person vouches for all of it.
+            self._verified = verify_from_start(connection)
+        last = self._verified.sequence
+        if not last:
             return self._begin_anew(anchors, places, reason, despite)
 
-        def vouch(entries: list[Entry]) -> Body:
+        def vouch(entries: EntriesSoFar) -> Body:
             otherwise = "begun elsewhere" if begun_elsewhere else ""
             if not places.knows(identity_of(entries)):
                 otherwise = "written elsewhere"
             return anchors.vouch(
-                self.name, entries, reason=reason, despite=despite, otherwise=otherwise
+                self.name,
+                entries,
+                reason=reason,
+                despite=despite,
+                otherwise=otherwise,
+                accepted=entries.keys,
             )
 
-        entry, identity = self._add("", EntryKind.ADOPT, f"entry-{last}", vouch)
-        places.remember(identity, anew=not places.are_sound())
-        anchors.advance(identity, entry, anew=True)
-        return entry
+        added = self._add("", EntryKind.ADOPT, f"entry-{last}", vouch)
+        places.remember(added.identity, anew=not places.are_sound())
+        anchors.advance(added.identity, added.entry, topics=added.prefix.topics, anew=True)
+        return added.entry
 
     def _begin_anew(
         self, anchors: Anchors, places: Places, reason: str, despite: str | None
@@ -197,17 +218,60 @@ class LedgerStore:
             "despite": despite,
             "head": {"sequence": 0, "digest": GENESIS},
         }
-        entry, identity = self._add(
-            "", EntryKind.ADOPT, "entry-0", lambda _entries: body, anew=True
-        )
-        places.remember(identity, anew=True)
-        anchors.advance(identity, entry, anew=True)
-        return entry
+        added = self._add("", EntryKind.ADOPT, "entry-0", lambda _entries: body, anew=True)
+        places.remember(added.identity, anew=True)
+        anchors.advance(added.identity, added.entry, topics=added.prefix.topics, anew=True)
+        return added.entry
 
-    def entries(self, campaign: str | None = None) -> list[Entry]:
-        """Reads all entries, or those of one campaign, in order."""
+    def entries(self, campaign: str | None = None, *kinds: EntryKind) -> list[Entry]:
+        """Reads all entries, or those of one campaign, or of these kinds among them, in order."""
         with self._database.reading() as connection:
-            return _read(connection, campaign)
+            return read_entries(connection, campaign, *kinds)
+
+    def sound(self, campaign: str) -> list[Entry]:
+        """Reads all that a campaign goes by, and requires that it is whole and the newest known.
+
+        Returns:
+          Its entries and those about the ledger itself, in order.
+
+        Raises:
+          LedgerTampered: names the first entry of the ledger that is altered, missing or out of
+            place.
+          AnchorError: the anchor is missing, altered, or names an entry that is not there.
+        """
+        found = self._proven(lambda so_far: so_far.of_campaign(campaign))
+        if found is None:
+            return [
+                entry
+                for entry in self.verified()
+                if entry.sequence == 1
+                or entry.campaign == campaign
+                or entry.kind is EntryKind.ADOPT
+            ]
+        return found
+
+    def of_data_set(self, name: str) -> list[Entry]:
+        """Reads all that decides what is left of a data set, as `sound` does; maybe more."""
+        found = self._proven(lambda so_far: so_far.of_data_sets(name))
+        return self.verified() if found is None else found
+
+    def _proven(self, ask: Callable[[EntriesSoFar], list[Entry]]) -> list[Entry] | None:
+        """What a short look finds; None where only a long one can say whether all is well."""
+        try:
+            with self._database.reading() as connection:
+                known = self._known(connection)  # before the rest, which may grow in between
+            if known is None or self._version != VERSIONS[-1]:
+                return None
+            with self._database.snapshot() as connection:
+                so_far = EntriesSoFar(connection, verify_since(connection, known))
+                found, identity, keys = ask(so_far), identity_of([so_far.first]), so_far.keys
+        except (Doubt, LedgerTampered):
+            return None
+        if self._anchors is not None and self._places is not None:
+            self._places.require_known(identity)
+            if self._anchors.verified(identity) is None or self._anchors.public_key() not in keys:
+                return None
+        return found
 
     def verified(self) -> list[Entry]:
         """Reads all entries and requires that they are whole and the newest known here.
@@ -221,17 +285,28 @@ class LedgerStore:
             verify_chain(entries)
             return entries
         with self._database.reading() as connection:
-            first = _read(connection, count=1)
-        if not first:
+            first = entry_at(connection, 1)
+        if first is None:
+            self.entries()  # refuses where only the first one is gone
             return []
         # The anchor before the entries: those may grow in between, the anchor must not.
-        remembered = self._anchors.read(identity_of(first))
+        remembered = self._anchors.read(identity_of([first]))
         entries = self.entries()
         verify_chain(entries)
         self._anchors.require(self.name, entries, remembered)
         if self._places is not None:
             self._places.require_known(identity_of(entries))
         return entries
+
+    def require_topics(self) -> None:
+        """Requires that the topics by which entries are found follow from the entries.
+
+        Raises:
+          LedgerTampered: they do not, or an entry is altered, missing or out of place.
+        """
+        if self._version == VERSIONS[-1]:
+            with self._database.snapshot() as connection:
+                require_topics(connection)
 
     def require_sound_file(self) -> None:
         """Requires that the database itself is intact.
@@ -254,43 +329,72 @@ class LedgerStore:
         campaign: str,
         kind: EntryKind,
         release: str,
-        compose: Callable[[list[Entry]], Body],
+        compose: Callable[[EntriesSoFar], Body],
         *,
         anew: bool = False,
-    ) -> tuple[Entry, str]:
-        """Adds an entry, before it the ledger's first one; returns it and the identity."""
+    ) -> Appended:
+        """Adds an entry, before it the ledger's first one."""
         self._upgrade()
+        self._verify_ahead()
+
+        def add(connection: sa.Connection, known: VerifiedPrefix) -> Appended:
+            so_far = EntriesSoFar(connection, verify_since(connection, known))
+            if not so_far:
+                if self._places is not None and not anew:
+                    self._places.require_nothing_lost()
+                self._open(so_far)
+            # Also where this entry does not ask for them.
+            so_far.require_sound(campaign)
+            body = compose(so_far)
+            day = day_of(campaign, so_far.of(campaign, EntryKind.HOLD), self._today())
+            entry = _follow(so_far, campaign, kind, release, body, day)
+            return Appended(entry, identity_of([so_far.first]), so_far.prefix)
+
         try:
-            with self._database.writing() as connection:
-                entries = _read(connection)
-                verify_chain(entries)
-                if not entries:
-                    if self._places is not None and not anew:
-                        self._places.require_nothing_lost()
-                    entries = [self._open(connection)]
-                body = compose(list(entries))
-                last = entries[-1]
-                day = day_of(campaign, entries, self._today())
-                entry = _insert(
-                    connection, last.sequence + 1, campaign, kind, release, body, day, last.digest
-                )
+            try:
+                with self._database.writing() as connection:
+                    added = add(connection, self._known(connection) or NOTHING_VERIFIED)
+            except Doubt:
+                with self._database.writing() as connection:
+                    # Names the entry that was altered; where none was, what follows is mended.
+                    mended = verify_from_start(connection, write=True)
+                with self._database.writing() as connection:
+                    added = add(connection, mended)
         except IntegrityError as error:
             raise LedgerError(
                 f"the ledger already has a {kind} of {release or 'a plan'} in campaign "
                 f"{campaign}; nothing was released a second time"
             ) from error
-        return entry, identity_of(entries)
+        except Doubt as error:
+            raise LedgerTampered(None, f"{self.name} does not give what was written") from error
+        self._verified = added.prefix
+        return added
 
-    def _open(self, connection: sa.Connection) -> Entry:
+    def _known(self, connection: sa.Connection) -> VerifiedPrefix | None:
+        """What was verified here before: as the anchor says, or by this process itself."""
+        first = entry_at(connection, 1)
+        if first is None:
+            return None
+        if self._anchors is not None:
+            return self._anchors.verified(identity_of([first])) or self._verified
+        return self._verified
+
+    def _verify_ahead(self) -> None:
+        """Verifies a ledger of which nothing is known, while others need not wait."""
+        if self._verified is not None:
+            return
+        with self._database.reading() as connection:
+            if self._known(connection) is None:
+                self._verified = verify_from_start(connection)
+
+    def _open(self, so_far: EntriesSoFar) -> None:
         key = None if self._anchors is None else self._anchors.public_key()
         identity = secrets.token_hex(16)
         body = {"identity": identity, "anchor_key": key}
-        day = self._today().isoformat()
-        entry = _insert(connection, 1, "", EntryKind.OPEN, "", body, day, GENESIS)
+        _follow(so_far, "", EntryKind.OPEN, "", body, self._today().isoformat())
         if self._anchors is not None:
             # Before the commit: a ledger without an anchor is one that came from elsewhere.
             self._anchors.begin(identity)
-        return entry
 
     def _upgrade(self) -> None:
         if self._version == VERSIONS[-1]:
@@ -304,28 +408,30 @@ class LedgerStore:
         return LedgerMissing(f"there is no ledger at {self.name}; has this campaign been run?")
 
 
-def _insert(
-    connection: sa.Connection,
-    sequence: int,
-    campaign: str,
-    kind: EntryKind,
-    release: str,
-    body: Body,
-    day: str,
-    previous: str,
+@dataclass(frozen=True)
+class Appended:
+    """An entry that was just written, the ledger's identity, and all that was verified with it."""
+
+    entry: Entry
+    identity: str
+    prefix: VerifiedPrefix
+
+
+def _follow(
+    so_far: EntriesSoFar, campaign: str, kind: EntryKind, release: str, body: Body, day: str
 ) -> Entry:
+    """Writes the entry that comes next."""
     entry = seal_entry(
-        sequence=sequence,
+        sequence=len(so_far) + 1,
         campaign=campaign,
         kind=kind,
         release=release,
         body=json.loads(canonical_json(body)),
         recorded_at=day,
-        previous=previous,
+        previous=so_far.prefix.digest,
     )
     _require_characters(entry)
-    row = {**vars(entry), "kind": kind.value, "body": canonical_json(entry.body)}
-    connection.execute(ENTRIES.insert().values(row))
+    so_far.add(entry)
     return entry
 
 
@@ -339,38 +445,6 @@ def _require_characters(entry: Entry) -> None:
             "character that is none (half of a surrogate pair); nothing was recorded or released, "
             "write it anew"
         ) from error
-
-
-def _read(
-    connection: sa.Connection, campaign: str | None = None, count: int | None = None
-) -> list[Entry]:
-    query = sa.select(ENTRIES).order_by(ENTRIES.c.sequence).limit(count)
-    if campaign is not None:
-        query = query.where(ENTRIES.c.campaign == campaign)
-    # All rows first: a refusal in the middle would leave SQLite reading this old state.
-    rows = connection.execute(query).all()
-    for expected, row in enumerate(rows, start=1):
-        if campaign is None and row.sequence != expected:
-            raise missing_entry(expected, row.sequence)
-    return [_entry(row) for row in rows]
-
-
-def _entry(row: Any) -> Entry:
-    """Reads a row, whatever types its cells were given by a damage or a repair."""
-    sequence, *texts = row
-    try:
-        if not isinstance(sequence, int) or not all(isinstance(text, str) for text in texts):
-            raise TypeError("a cell is of another type")
-        body = json.loads(row.body)
-        # One content, one text: a digest over the meaning alone would let a space pass.
-        if not isinstance(body, dict) or canonical_json(body) != row.body:
-            raise ValueError("not canonical")
-        entry = Entry(**{**row._mapping, "kind": EntryKind(row.kind), "body": body})
-    except (ValueError, TypeError, RecursionError) as error:
-        raise LedgerTampered(sequence, "its content cannot be read") from error
-    if row_digest({**row._mapping}) != entry.digest:
-        raise LedgerTampered(sequence, LedgerTampered.ANOTHER_CONTENT)
-    return entry
 
 
 def _make_private_file(file: Path) -> None:

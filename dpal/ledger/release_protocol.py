@@ -14,10 +14,11 @@ from dpal.files.atomic_writes import roll_forward
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.data_set_limits import DataHold, admit, require_counted
-from dpal.ledger.datasets import lost_entries, parts_added
+from dpal.ledger.datasets import lost_entries
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.folder_lock import require_claim
-from dpal.ledger.hold import hold_body, spent_before
+from dpal.ledger.hold import hold_body, spent_before, started_from
 from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
 from dpal.ledger.release_records import release_of, release_record
 from dpal.ledger.released_phase import is_stopped
@@ -74,7 +75,7 @@ class CampaignLedger(CampaignView):
           DataBudgetExceeded: the data set has not that much left. Nothing was held.
         """
         require_claim(self.folder)
-        self.store.verified()
+        self.store.sound(self.campaign)
         held = self._held()
         if held is None:
             stray = next(self.folder.rglob("phase-*"), None)  # confidential ones lie deeper
@@ -89,10 +90,12 @@ class CampaignLedger(CampaignView):
             about = (target, plan_digest, pool_commitment, planned)
             body = hold_body(*about, accountant=accountant, data=data, before=before)
 
-            def admitted(entries: list[Entry]) -> dict[str, Any]:
+            def admitted(so_far: EntriesSoFar) -> dict[str, Any]:
                 if data is not None:
-                    admit(entries, data.dataset, self.campaign, data.shares)
-                if compared is not None and parts_added(entries) != compared:
+                    admit(
+                        so_far.of_data_sets(data.dataset), data.dataset, self.campaign, data.shares
+                    )
+                if compared is not None and so_far.parts_added() != compared:
                     raise LedgerError(
                         f"records were added to a data set while {self.campaign} was planned, and "
                         "may be the same; nothing was held or released, run the same command again"
@@ -119,7 +122,7 @@ class CampaignLedger(CampaignView):
                 "restore that file to continue it, or choose another name for a new campaign"
             )
         elif not self._has_all(held) and not self.has_stopped:
-            self._require_nothing_lost(self.store.entries())
+            self._require_nothing_lost(self.store.entries("", EntryKind.ADOPT))
 
     def release_once(
         self,
@@ -159,7 +162,7 @@ class CampaignLedger(CampaignView):
         inputs: Sequence[Path],
         artifacts: Sequence[Path],
     ) -> None:
-        self.store.verified()
+        self.store.sound(self.campaign)
         reserved = self._find(EntryKind.RESERVE, release.name)
         committed = self._find(EntryKind.COMMIT, release.name)
         roll_forward(artifacts[0].parent)
@@ -177,7 +180,7 @@ class CampaignLedger(CampaignView):
             self._require_unaltered(release, artifacts, stated, "committed")
             return
         self._require_ours(reserved)
-        self._require_nothing_lost(self.store.entries())
+        self._require_nothing_lost(self.store.entries("", EntryKind.ADOPT))
         if not present:
             draw()
         self.store.require_fence(self.campaign)
@@ -198,11 +201,11 @@ class CampaignLedger(CampaignView):
           LedgerTampered: the ledger is not what once was written.
         """
         require_claim(self.folder)
-        self.store.verified()
+        self.store.sound(self.campaign)
         if self._find(EntryKind.RESERVE, release.name) is None:
             self._reserve(release, inputs)
         elif self.committed(release.name) is None:
-            self._require_nothing_lost(self.store.entries())
+            self._require_nothing_lost(self.store.entries("", EntryKind.ADOPT))
 
     def end(self, said: Mapping[str, Any] | None = None) -> None:
         """Ends the campaign: what it held of a data set and did not use flows back.
@@ -218,8 +221,8 @@ class CampaignLedger(CampaignView):
         require_claim(self.folder)
         target, data, planned = self.target(), self.data(), self.planned()
 
-        def used(entries: list[Entry]) -> dict[str, Any]:
-            spent = self._spent_in(entries)
+        def used(so_far: EntriesSoFar) -> dict[str, Any]:
+            spent = self._spent_in(so_far)
             return {
                 "releases": [release.name for release in spent],
                 "data": data.used_by(planned, spent, target).record() if data else None,
@@ -271,21 +274,19 @@ class CampaignLedger(CampaignView):
         body = {**record, "inputs": digests(self.folder, inputs), "drawer": self.drawer}
         self.carry(inputs)
 
-        def paid(entries: list[Entry]) -> dict[str, Any]:
-            if any(
-                entry.kind is EntryKind.END and entry.campaign == self.campaign for entry in entries
-            ):
+        def paid(so_far: EntriesSoFar) -> dict[str, Any]:
+            if so_far.of(self.campaign, EntryKind.END):
                 raise self._ended()
-            self._require_nothing_lost(entries)
-            spent = [*self._spent_in(entries), release]
-            before = spent_before(held, entries)
+            self._require_nothing_lost(so_far.of("", EntryKind.ADOPT))
+            spent = [*self._spent_in(so_far), release]
+            before = spent_before(held, so_far.spending([started_from(held)]))
             epsilon = total_epsilon(before, spent, target, accountant=accountant)
             if not epsilon <= target.epsilon:
                 raise BudgetExceeded(release.name, epsilon, target.epsilon)
             if data is not None:
                 data.require_covers(plan, spent, target)
             elif release.name != planned["release"]:
-                require_counted(entries, self.campaign, release)
+                require_counted(so_far.that_count(self.campaign), self.campaign, release)
             return body
 
         # Checked and written in one transaction, as a hold is: a copy of the folder on a
@@ -294,9 +295,8 @@ class CampaignLedger(CampaignView):
             campaign=self.campaign, kind=EntryKind.RESERVE, release=release.name, body=paid
         )
 
-    def _spent_in(self, entries: list[Entry]) -> list[Release]:
-        own = (entry for entry in entries if entry.campaign == self.campaign)
-        return [release_of(entry) for entry in own if entry.kind is EntryKind.RESERVE]
+    def _spent_in(self, so_far: EntriesSoFar) -> list[Release]:
+        return [release_of(entry) for entry in so_far.of(self.campaign, EntryKind.RESERVE)]
 
     def _ended(self) -> LedgerError:
         return LedgerError.before_release(

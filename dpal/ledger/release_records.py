@@ -29,7 +29,7 @@ def release_from(record: dict[str, Any]) -> Release:
 
 def measures_protected(held: Mapping[str, Any]) -> bool:
     """Whether what a hold sets aside is measured on a protected validation set."""
-    return any(record["kind"] == FIGURES for record in held["releases"])
+    return any(record["kind"] == FIGURES for record in held.get("releases", ()))
 
 
 def release_record(release: Release) -> dict[str, Any]:

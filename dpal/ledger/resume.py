@@ -13,6 +13,7 @@ from dpal.errors import CampaignBusy, LedgerError
 from dpal.files.atomic_writes import roll_forward, write_together
 from dpal.ledger.attempt_names import checkpoint_name
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
 from dpal.ledger.release_protocol import CampaignLedger
 
@@ -203,10 +204,11 @@ def _record(
     ledger.carry(files)
     body = {"steps": steps, "artifacts": digests(ledger.folder, files)}
 
-    def following(entries: list[Entry]) -> dict[str, Any]:
+    def following(so_far: EntriesSoFar) -> dict[str, Any]:
         # In the transaction: whoever was given up for lost adds nothing to another's path.
-        own = [entry for entry in entries if entry.campaign == ledger.campaign]
-        _require_newest(own, attempt, after)
+        steps = so_far.newest_steps(ledger.campaign, attempt)
+        reserved = so_far.of(ledger.campaign, EntryKind.RESERVE)
+        _require_newest([steps] if steps else reserved, attempt, after)
         return body
 
     return ledger.store.append(

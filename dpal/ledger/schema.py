@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from dpal.errors import LedgerError, LedgerTampered
 
 # Oldest first. Ledgers that were made before versions were noted are of the first.
-VERSIONS = ("0001", "0002")
+VERSIONS = ("0001", "0002", "0003")
 
 ENTRIES = sa.table(
     "entries",
@@ -18,6 +18,21 @@ ENTRIES = sa.table(
         sa.column(name, sa.Text)
         for name in ("campaign", "kind", "release", "body", "recorded_at", "previous", "digest")
     ),
+)
+
+# What follows from the entries, for finding those that a decision needs; see topics.py.
+TOPICS = sa.table(
+    "entry_topics",
+    sa.column("topic", sa.Text),
+    sa.column("number", sa.Integer),
+    sa.column("sequence", sa.Integer),
+    *(sa.column(name, sa.Text) for name in ("entry", "totals", "previous", "digest")),
+)
+TOPIC_TREE = sa.table(
+    "entry_topic_tree",
+    sa.column("parent", sa.Text),
+    sa.column("node", sa.Text),
+    sa.column("digest", sa.Text),
 )
 
 

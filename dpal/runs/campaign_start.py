@@ -167,7 +167,7 @@ def find_participants(config: CampaignConfig, pool: Source, owners: int) -> Part
         )
     with closing(open_ledger(config.runtime, create=False)) as store:
         name = config.data.dataset
-        dataset = data_set(store.verified(), name)
+        dataset = data_set(store.of_data_set(name), name)
         folder = config.runtime.artifacts / config.name
         ledger = CampaignLedger(store, config.name, folder)
         held = held_data(ledger, name)

@@ -46,7 +46,7 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, Any]) ->
     """Writes what the phase cost and reached, and marks it finished."""
     files = campaign.files(phase)
     with campaign.ledger() as ledger:
-        entries, all_entries = ledger.entries(), ledger.store.verified()
+        entries, sound = ledger.entries(), ledger.store.sound(campaign.config.name)
         metrics = {
             "phase": phase.index,
             "labels": sum(planned.labels for planned in campaign.plan.phases[: phase.index + 1]),
@@ -60,7 +60,7 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, Any]) ->
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
     write_ledger(entries, files.ledger)
     runtime, last = campaign.config.runtime, entries[-1].sequence
-    signature = sign_files(all_entries, [files.ledger], runtime, upto=last)
+    signature = sign_files(sound, [files.ledger], runtime, upto=last)
     head = {"sequence": entries[-1].sequence, "digest": entries[-1].digest}
     listed = [*files.artifacts, *([signature] if signature else [])]
     files.close(listed=listed, phase=phase.index, plan=campaign.plan.digest, ledger_head=head)

@@ -60,7 +60,7 @@ def find_start(config: CampaignConfig) -> AccountStart:
     with closing(store):
         ledger = CampaignLedger(store, config.name, config.runtime.artifacts / config.name)
         held = held_data(ledger, name)
-        dataset = None if name is None else data_set(store.verified(), name)
+        dataset = None if name is None else data_set(store.of_data_set(name), name)
         return AccountStart(begun=ledger.identity is not None, dataset=dataset, held=held)
 
 
@@ -125,7 +125,7 @@ def further_shares(
     """
     if data is None:
         return None
-    dataset = data_set(store.verified(), data.dataset)
+    dataset = data_set(store.of_data_set(data.dataset), data.dataset)
     sizes: Mapping[int, int] = {share.block: share.size for share in data.shares}
     return hold_in_full(name, releases, target, dataset, sizes, accountant=Accountant.PLD)
 

@@ -241,7 +241,7 @@ def _owner_column(config: CampaignConfig) -> str | None:
     if name is None:
         return config.data.group_column
     with closing(open_ledger(config.runtime, create=False)) as store:
-        column = data_set(store.verified(), name).limit.group_column
+        column = data_set(store.of_data_set(name), name).limit.group_column
     if column is None and config.privacy.unit is Unit.GROUP:
         raise ConfigError.before_release(
             f"privacy.unit group lets all records of each group take part, and data set {name} "

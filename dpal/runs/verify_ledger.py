@@ -37,7 +37,7 @@ class SoundLedger:
 
 
 def verify_ledger(place: CampaignFolder | Path, ledger: str | None = None) -> SoundLedger:
-    """Checks the file, the chain, that finished phases saw it, committed files, the anchor.
+    """Checks the file, chain, topics and anchor, what finished phases saw, committed files.
 
     Args:
       place: a campaign's folder, or a folder of campaigns, of which all are checked.
@@ -52,6 +52,7 @@ def verify_ledger(place: CampaignFolder | Path, ledger: str | None = None) -> So
         head = verify_chain(entries)
         store.require_sound_file()
         store.verified()  # first: an old copy lacks what finished phases saw
+        store.require_topics()
         folders = [place] if isinstance(place, CampaignFolder) else campaigns_of(place)
         absent = sum(_require_files(folder, entries) for folder in folders)
     return SoundLedger(entries=len(entries), head=head, absent=absent)

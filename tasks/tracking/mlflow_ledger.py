@@ -128,7 +128,7 @@ def data_metrics(campaign: Campaign) -> dict[str, float]:
     if name is None:
         return {}
     with campaign.ledger() as ledger:
-        dataset = data_set(ledger.store.entries(), name)
+        dataset = data_set(ledger.store.of_data_set(name), name)
     return {
         f"dataset_epsilon/block_{account.block}": account.epsilon_taken(dataset.limit)
         for account in dataset.blocks
@@ -141,7 +141,7 @@ def data_figure(campaign: Campaign) -> Figure | None:
     if name is None:
         return None
     with campaign.ledger() as ledger:
-        entries = ledger.store.entries()
+        entries = ledger.store.of_data_set(name)
     return dataset_figure(data_set(entries, name), parts_of(entries, name))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpal.errors import BudgetExceeded, DataBudgetExceeded, LedgerError
@@ -21,7 +22,7 @@ def spend(place: Path | str, anchors: Path, racer: int) -> int:
     """Appends until the limit that all share is reached; returns how often it could."""
     store = LedgerStore(place, anchors=anchors)
 
-    def one_more(entries: list[Entry]) -> dict[str, int]:
+    def one_more(entries: Sequence[Entry]) -> dict[str, int]:
         spent = sum(entry.body["cost"] for entry in entries if entry.kind is EntryKind.RESERVE)
         if spent + 1 > LIMIT:
             raise BudgetExceeded("one more", spent + 1, LIMIT)

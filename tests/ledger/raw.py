@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from dpal.ledger.entries import EntryKind
+from dpal.canonical import canonical_json
+from dpal.ledger.entries import EntryKind, seal_entry
 from dpal.ledger.ledger_store import LedgerStore
 
 
@@ -48,3 +50,25 @@ def put_back(place: Path | str, earlier: list) -> None:
         names = ", ".join(row._mapping)
         marks = ", ".join(f":{name}" for name in row._mapping)
         run(place, f"INSERT INTO entries ({names}) VALUES ({marks})", **row._mapping)
+
+
+def reseal(place: Path | str, sequence: int, *, chain: bool = False, **changes: object) -> None:
+    """Alters an entry as somebody who can compute digests; those of all later ones, too."""
+    previous = None
+    for row in rows(place):
+        told = {**row._mapping, "body": json.loads(row.body), "kind": EntryKind(row.kind)}
+        del told["digest"]
+        if row.sequence == sequence:
+            told |= changes
+        elif row.sequence < sequence or not chain:
+            continue
+        told["previous"] = previous or told["previous"]
+        entry = seal_entry(**told)
+        previous = entry.digest if chain else None
+        assignments = ", ".join(f"{name} = :{name}" for name in told if name != "sequence")
+        values = {**vars(entry), "kind": entry.kind.value, "body": canonical_json(entry.body)}
+        run(
+            place,
+            f"UPDATE entries SET {assignments}, digest = :digest WHERE sequence = :sequence",
+            **values,
+        )

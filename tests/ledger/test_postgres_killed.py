@@ -64,7 +64,7 @@ def emptied(server: Server) -> LedgerStore:
     """The ledger there, with nothing in it."""
     engine = sa.create_engine(sa.make_url(server.url).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
-        for table in ("entries", "alembic_version"):
+        for table in ("entries", "alembic_version", "entry_topics", "entry_topic_tree"):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table} CASCADE")
         for name in ("entries_refuse", "entries_in_order"):
             connection.exec_driver_sql(f"DROP FUNCTION IF EXISTS {name} CASCADE")

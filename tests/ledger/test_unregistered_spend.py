@@ -9,12 +9,13 @@ import pytest
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
 from dpal.data.sources import Role, open_source
-from dpal.errors import DataBudgetExceeded, LedgerError
+from dpal.errors import DataBudgetExceeded, LedgerError, LedgerTampered
 from dpal.ledger.attempt_names import attempt_name
 from dpal.ledger.data_set_history import parts_of
 from dpal.ledger.data_set_limits import require_counted
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
@@ -22,6 +23,7 @@ from dpal.ledger.unregistered_spend import PastCampaigns
 from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from tests.conftest import having, small_spec, write_blobs
+from tests.ledger import raw
 from tests.ledger.owning import DELTA, LIMIT
 from tests.ledger.releasing import draw
 
@@ -117,6 +119,27 @@ def test_a_run_does_not_begin_on_what_was_registered_while_it_was_planned(before
         before.hold("first", compared=compared + 1)  # other records, compared with these
 
 
+@pytest.mark.parametrize("reason", ["a plan", "a registration"])
+def test_what_records_were_compared_with_is_not_altered_unseen(before, reason):
+    """Deciders other than budgets: what was registered, and which runs there were."""
+    before.registry.register("hospital", LIMIT)
+    with lock_folder(before.root / "first"):
+        before.hold("first")
+    before.register()
+    kind = EntryKind.HOLD if reason == "a registration" else EntryKind.REGISTER
+    altered = next(one for one in before.store.entries() if one.kind is kind)
+    changed = {"pool": "other"} if kind is EntryKind.HOLD else {"salt": "other"}
+    body = {**altered.body, **changed}
+    raw.reseal(before.root / "ledger.sqlite", altered.sequence, body=body)
+    with pytest.raises(LedgerTampered):
+        if reason == "a plan":
+            with lock_folder(before.root / "second"):
+                before.hold("second", compared=1)
+        else:
+            path = write_blobs(before.root / "more.parquet", 60, seed=2, prefix="z")
+            before.registry.add("clinic", open_source(path, Role.POOL, label_column="label"))
+
+
 def test_what_it_gives_back_when_it_ends_is_left(before):
     with lock_folder(before.root / "first"):
         ledger, releases = before.hold("first")
@@ -158,6 +181,8 @@ def test_a_release_begun_again_may_not_pass_the_limit_unseen(before):
     entries = before.store.entries()
     require_counted(entries, "first", again)
     require_counted(entries, "other", again)
+    read = before.store.of_data_set("clinic")
+    assert data_set(read, "clinic") == data_set(entries, "clinic")
     used = LIMIT.filter.epsilon_of(charge(releases))
     for epsilon, fits in ((used + 2.0, True), (used + 0.01, False)):
         before.registry.change_limit("clinic", epsilon, reason="a test")
