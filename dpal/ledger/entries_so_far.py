@@ -27,10 +27,10 @@ from dpal.ledger.topics import (
     earlier_topic,
     has_totals,
     kind_topic,
-    line_of,
     next_line,
     shares_topic,
     steps_topic,
+    topic_line_of,
     topics_of,
 )
 from dpal.ledger.verified_prefix import Doubt, write_lines
@@ -238,7 +238,7 @@ class EntriesSoFar(Sequence[Entry]):
         for row in self._connection.execute(query, asked).all():
             try:
                 # Proven by its topic, or there is a doubt.
-                entry, line = entry_of(row, proven=True), line_of(row[len(ENTRIES.c) :])
+                entry, line = entry_of(row, proven=True), topic_line_of(row[len(ENTRIES.c) :])
             except LedgerTampered as found:
                 raise Doubt from found
             yield entry, line

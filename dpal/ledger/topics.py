@@ -92,7 +92,7 @@ def next_line(
     return TopicLine(*said, digest=_digest(said))
 
 
-def line_of(row: Sequence[Any]) -> TopicLine:
+def topic_line_of(row: Sequence[Any]) -> TopicLine:
     """Reads a row of the table.
 
     Raises:

@@ -19,7 +19,14 @@ from dpal.ledger.entries import GENESIS, Entry, EntryKind
 from dpal.ledger.entry_rows import entries_after, entry_at
 from dpal.ledger.schema import TOPIC_TREE, TOPICS
 from dpal.ledger.topic_tree import NO_TOPICS, Branches
-from dpal.ledger.topics import TopicLine, has_totals, kind_topic, line_of, next_line, topics_of
+from dpal.ledger.topics import (
+    TopicLine,
+    has_totals,
+    kind_topic,
+    next_line,
+    topic_line_of,
+    topics_of,
+)
 
 _LINES_AT_ONCE = 1000
 _THEN = (
@@ -55,7 +62,7 @@ def verify_since(connection: sa.Connection, known: VerifiedPrefix) -> VerifiedPr
 
     def line_then(topic: str) -> TopicLine | None:
         row = connection.execute(_THEN, {"name": topic, "upto": known.sequence}).one_or_none()
-        then[topic] = None if row is None else line_of(row)
+        then[topic] = None if row is None else topic_line_of(row)
         return then[topic]
 
     def hold_then(campaign: str) -> Entry:
@@ -183,6 +190,6 @@ def _all_lines(connection: sa.Connection) -> Iterator[TopicLine]:
     begin, last = 0, connection.scalar(sa.select(sa.func.max(TOPICS.c.sequence))) or 0
     while begin < last:
         within = TOPICS.c.sequence.between(begin + 1, begin + _LINES_AT_ONCE)
-        lines = map(line_of, connection.execute(sa.select(TOPICS).where(within)).all())
+        lines = map(topic_line_of, connection.execute(sa.select(TOPICS).where(within)).all())
         yield from sorted(lines, key=lambda line: (line.sequence, line.topic))
         begin += _LINES_AT_ONCE

@@ -22,7 +22,7 @@ from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.schema import TOPICS
 from dpal.ledger.taken_totals import BlockTotal
 from dpal.ledger.topic_tree import Branches
-from dpal.ledger.topics import line_of, shares_topic
+from dpal.ledger.topics import shares_topic, topic_line_of
 from tests.ledger import raw
 from tests.ledger.owning import LIMIT
 from tests.ledger.telling import tell
@@ -130,7 +130,7 @@ def test_totals_that_were_altered_give_no_budget(opened, place):
     topic = shares_topic("clinic")
     with store._database.writing() as connection:
         (row,) = connection.execute(sa.select(TOPICS).where(TOPICS.c.topic == topic)).all()
-        *said, _ = astuple(replace(line_of(row), totals='{"0":[0,0,0,0]}'))
+        *said, _ = astuple(replace(topic_line_of(row), totals='{"0":[0,0,0,0]}'))
         new = digest(said)
         connection.execute(
             sa.update(TOPICS).where(TOPICS.c.topic == topic).values(totals=said[4], digest=new)
