@@ -116,7 +116,7 @@ def ledger_report(
         verdict=_verdict(entries, account, doubt, certificate),
         sections=(
             section(
-                "What was spent, and what is left",
+                "Timeline: what was spent, and what is left",
                 short_table(account, so_far),
                 note=f"{_RELEASES} {_progress(account)}",
             ),
