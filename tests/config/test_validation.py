@@ -74,7 +74,11 @@ def test_what_was_measured_before_stays_measured():
     assert as_it_was_measured(None).public
 
 
-SHIPPED = sorted((ROOT / "flows" / "configs").rglob("*.yaml"))
+SHIPPED = [
+    path
+    for path in sorted((ROOT / "flows" / "configs").rglob("*.yaml"))
+    if path.parent.name != "books"  # those declare it for all of their sets
+]
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import mlflow
@@ -101,21 +102,25 @@ def test_a_killed_book_goes_on(book, prefect_api):
     typed = [command(), "book", "tiny.yaml", "--data", ".", "--parallel", "2"]
     surroundings = {**os.environ, "PREFECT_API_URL": prefect_api}
     process = subprocess.Popen(typed, env=surroundings, start_new_session=True)
-    until = time.monotonic() + 240
-    while not results() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: bool(results()))
     process.kill()
     process.wait()
     before = results()
     assert 0 < len(before) < 6
-    while _alive(process.pid) and time.monotonic() < until:
-        time.sleep(0.2)
+    wait_until(lambda: not _alive(process.pid))
     assert not _alive(process.pid), "a process of the killed command is left"
     before = results()
     again = subprocess.run(typed, env=surroundings, check=False, timeout=240)
     assert again.returncode == 0
     assert left() == 0
     assert before.items() <= results().items()
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """For minutes, at most; whoever waits looks whether it came."""
+    until = time.monotonic() + 240
+    while not done() and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def _alive(group: int) -> bool:

@@ -27,6 +27,9 @@ from prefect.settings import (
     temporary_settings,
 )
 
+from dpal.book.book_file import BookSet
+from dpal.book.cells import BookCell
+from dpal.book.run_cell import CellOrder
 from dpal.config.brief import CampaignBrief
 from dpal.config.campaign import parse_config
 from dpal.config.improvement import parse_public
@@ -47,6 +50,8 @@ INJECTIONS = 200
 FIRST = {
     "run_campaign": "watching_for_cancellation",
     "new_campaign": "require_allowed",
+    "make_book": "open_book",
+    "make_book_cell": "make_cell",
     "improve_model": "conduct",
     "vote_and_learn": "conduct",
     "train_phase": "following_order",
@@ -63,8 +68,14 @@ def parameters(place):
     config = parse_config(name)
     order = TrainingOrder(config=config, phase=0, plan="", inputs=(), drawer="")
     models = RepeatableOrder(config={"kind": "pate", **name}, training="student", plan="")
+    files = (place / "train.parquet", place / "test.parquet")
+    cell = BookCell(digest="", table="t", row="r", column="c", set_name="s", method="private",
+                    seed=0, settings={}, files=files)  # fmt: skip
+    about = BookSet(train="t", pool=2, validation=1, judged=1, is_what="made up")
     return {
         "run_campaign": (config,),
+        "make_book": (place / "book.yaml", place, config.runtime),
+        "make_book_cell": (CellOrder(cell=cell, about=about, folder=place),),
         "new_campaign": (CampaignBrief(name="trapped", data=place / "pool.parquet"),),
         "improve_model": (parse_public(name),),
         "vote_and_learn": (parse_pate(name),),
