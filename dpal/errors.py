@@ -458,7 +458,7 @@ class ProtocolError(DpalError):
     """A party of a vote between sites got a message that cannot come. It sent nothing more."""
 
     code = "protocol"
-    released = False
+    released: bool | None = False
 
 
 class VoteAborted(DpalError):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dpal.book.book_file import BookSet
-from dpal.canonical import digest
+from dpal.canonical import digest, file_digest
 from dpal.data.sources import Content, Extractor
 from dpal.errors import DataError
 from dpal.features.extractors import build_extractor
@@ -61,7 +61,8 @@ def make_parts(about: BookSet, files: tuple[Path, Path], seed: int, folder: Path
       DataError: it has too few records.
     """
     made = about.model_dump(mode="json", exclude={"is_what", "stands_for", "settings"})
-    root = folder / digest({**made, "files": [file.name for file in files]})[:12]
+    # By their bytes, as cells are: another file of the same name is divided anew.
+    root = folder / digest({**made, "files": [file_digest(file) for file in files]})[:12]
     own = root / f"seed-{seed}"
     parts = DataParts(
         pool=own / "pool.parquet",

@@ -166,17 +166,22 @@ class QuerierBatch:
             raise unexpected(GUARDIAN, self.awaited)
         answers = _shares(margin + answer.masked, self.last_deal) + answer.shares
         if (answers > 1).any():
-            raise ProtocolError("answers came that are neither yes nor no: a party does not keep "
-                                "to the protocol")  # fmt: skip
+            raise _of_no_use("answers came that are neither yes nor no")
         return answers.astype(np.int64)
 
 
 def _counts(shares: Ring) -> NDArray[np.int64]:
     counts = shares.view(np.int32).astype(np.int64)
     if np.abs(counts).max() > _LARGEST_COUNT:
-        raise ProtocolError("counts came that no votes make, with any noise: a party does not keep "
-                            "to the protocol")  # fmt: skip
+        raise _of_no_use("counts came that no votes make, with any noise")
     return counts
+
+
+def _of_no_use(came: str) -> ProtocolError:
+    """The refusal of what the guardian told last, and so has charged: it cannot be taken back."""
+    error = ProtocolError(f"{came}: a party does not keep to the protocol; the batch is charged")
+    error.released = None
+    return error
 
 
 def _keys(deal: QuerierDeal | QuerierBallotDeal | LastDeal) -> SignKeys:

@@ -82,3 +82,12 @@ def test_features_are_made_once_of_pictures(workplace):
     assert table.schema.field("features").type.list_size == 81 * 3 * 3
     before = parts.pool.stat().st_mtime_ns
     assert make_parts(wanted, files, 0, Path("parts")).pool.stat().st_mtime_ns == before
+
+
+def test_another_file_of_the_same_name_is_divided_anew(workplace):
+    before = make_parts(about(), FILES, 0, Path("parts"))
+    held = ids(before.pool)
+    write_blobs(workplace / "pool.parquet", 600, seed=7, prefix="other")
+    after = make_parts(about(), FILES, 0, Path("parts"))
+    assert not ids(after.pool) & held
+    assert ids(before.pool) == held, "what was made of the first file stays"

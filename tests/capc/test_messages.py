@@ -113,8 +113,9 @@ def test_altered_answers_are_noticed_where_they_are_no_answers(vote):
     answer = next(data for _, to, message, data in vote.wire if message.kind == 9)
     assert (before.receive(GUARDIAN, answer)[0].answers == vote.answers).all()
     altered = answer[:-1] + bytes([answer[-1] ^ 64])
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError) as refused:
         before.receive(GUARDIAN, altered)
+    assert refused.value.released is None, "it is charged, and nobody may say otherwise"
 
 
 def test_counts_that_no_votes_and_no_noise_make_are_noticed(votes):
@@ -122,8 +123,9 @@ def test_counts_that_no_votes_and_no_noise_make_are_noticed(votes):
     before = type(asker)(**{**vars(asker), "answers": None})
     counts = next(data for _, _, message, data in votes[1].wire if message.kind == 13)
     assert (before.receive(GUARDIAN, counts)[0].answers == votes[1].answers).all()
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError) as refused:
         before.receive(GUARDIAN, counts[:-1] + bytes([counts[-1] ^ 64]))
+    assert refused.value.released is None
 
 
 def test_a_number_serves_once():
