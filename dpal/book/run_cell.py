@@ -51,6 +51,7 @@ from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.planning.public_selection import FineTuning
 from dpal.randomness import seeded
 from dpal.reports.validation_figures import headline
+from dpal.runs.devices import device_here
 from dpal.runs.execute import execute_run
 from dpal.runs.kinds import campaign_of, kind_in, kind_of
 from dpal.runs.linear_rates import linear_rates
@@ -257,6 +258,7 @@ def _exact(order: CellOrder, config: CampaignConfig, judge: _Judge) -> dict[str,
         physical_batch=_BATCH,
         reference=reference_pick(order.cell.method, spec.model, seed=order.cell.seed),
         on_model=look,
+        device=device_here(config.runtime),
     )
     planned = accumulate(plan.spec.schedule.cohort_sizes)
     curve = tuple(

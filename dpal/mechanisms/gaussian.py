@@ -92,6 +92,16 @@ def grid_noise(count: int, *, rng: BitSource) -> Steps:
     return noise
 
 
+def grid_length(scale: float) -> float:
+    """The length of a step of the grid on which noise of a standard deviation is drawn."""
+    return scale * _WIDENING / STEPS
+
+
+def resolution(scale: float) -> float:
+    """What sums with noise of a standard deviation are rounded to when they leave."""
+    return scale * 2.0**-20
+
+
 def on_grid(total: Floats, scale: float, *, rng: BitSource) -> tuple[Floats, float]:
     """Adds noise of standard deviation `scale` to sums, in whole steps of a public grid.
 
@@ -104,7 +114,7 @@ def on_grid(total: Floats, scale: float, *, rng: BitSource) -> tuple[Floats, flo
     Returns:
       (n,) noisy sums as whole numbers of steps, and the length of a step.
     """
-    step = scale * _WIDENING / STEPS
+    step = grid_length(scale)
     # Both terms are whole numbers that float64 holds exactly, so that even a sum that float64
     # has to round is a function of their exact sum, and of nothing else.
     return np.rint(total / step) + grid_noise(total.size, rng=rng), step
@@ -116,8 +126,8 @@ def noisy_sum(total: Floats, scale: float, *, rng: BitSource) -> Floats:
     What leaves has a public resolution of scale / 2**20, which adds a relative variance of 1e-13.
     """
     steps, step = on_grid(total, scale, rng=rng)
-    resolution = scale * 2.0**-20
-    return np.asarray(np.rint(steps * (step / resolution)) * resolution)
+    finest = resolution(scale)
+    return np.asarray(np.rint(steps * (step / finest)) * finest)
 
 
 def standard_normal(count: int, *, rng: BitSource) -> Floats:

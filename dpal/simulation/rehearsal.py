@@ -165,6 +165,7 @@ def rehearse(
     reference: ReferencePick | None = None,
     on_step: Callable[[int], None] = lambda step: None,
     on_model: Callable[[nn.Module], None] = lambda model: None,
+    device: str = "cpu",
 ) -> list[RehearsedPhase]:
     """Runs a campaign in memory.
 
@@ -181,9 +182,12 @@ def rehearse(
       reference: selects in place of the highest scores, of method exact alone.
       on_step: told the number of finished steps of the phase.
       on_model: handed the model that each phase would release, to look at it further.
+      device: what trains and scores: cpu, cuda or cuda:N; records stay where they are.
     """
-    model = build_model(plan.spec.model)
-    released = build_model(plan.spec.model)  # the averaged weights, where any are averaged
+    model = build_model(plan.spec.model).to(device)
+    released = build_model(plan.spec.model).to(
+        device
+    )  # the averaged weights, where any are averaged
     recipe, norm = plan.spec.recipe, plan.spec.optimizer.max_grad_norm
     optimizer = build_optimizer(plan.spec.optimizer, model.parameters())
     clipper = Clipper(recipe.clipping, max_grad_norm=norm, precision=recipe.precision)

@@ -16,10 +16,11 @@ from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.planning.training_recipe import Recipe
-from dpal.randomness import BitSource
+from dpal.randomness import BitSource, SecureBits
 from dpal.training.augmentation import augment, view_generator
 from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
+from dpal.training.gradient_noise import NoiseAhead, noisy_sum_from
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.backend import (
     Copies,
@@ -82,6 +83,10 @@ class PrivateGradient:
         self._divisor, self._physical = expected_batch_size, physical_batch
         self._parameters = trainable(model)
         self._engine: PerRecordGradients | None = None
+        self._device = self._parameters[0].device
+        # A source that repeats draws in place: other streams would not repeat.
+        ahead = self._device.type != "cpu" and isinstance(rng, SecureBits)
+        self._ahead = NoiseAhead(sum(p.numel() for p in self._parameters)) if ahead else None
 
     @property
     def bound(self) -> float:
@@ -96,8 +101,10 @@ class PrivateGradient:
           labels: (n,) class numbers, or (n, labels) zeros and ones.
           sizes: as in `clipped_sum`.
         """
-        total = self.clipped_sum(inputs, labels, sizes)
-        self.release(total, self._clipper.take_count())
+        if self._ahead is not None:
+            self._ahead.begin()
+        total = self._clipped_sum(inputs, labels, sizes)
+        self._release(total, self._clipper.take_count())
 
     def release(self, total: NDArray[np.float64], count: float) -> None:
         """Adds noise to a clipped sum, writes it to the parameters, and moves the bound.
@@ -107,17 +114,25 @@ class PrivateGradient:
             computed.
           count: of the same records, by `Clipper.take_count`; 0 without an adaptive bound.
         """
-        scale = self._multiplier * self._clipper.bound
-        noisy = noisy_sum(total, scale, rng=self._rng) / self._divisor
+        self._release(torch.from_numpy(total).to(self._device), count)
+
+    def _release(self, total: Tensor, count: float) -> None:
+        noisy = self._with_noise(total, self._multiplier * self._clipper.bound) / self._divisor
         start = 0
         for parameter in self._parameters:
-            part = noisy[start : start + parameter.numel()].reshape(tuple(parameter.shape))
-            parameter.grad = torch.from_numpy(part).to(parameter)
+            part = noisy[start : start + parameter.numel()].reshape(parameter.shape)
+            parameter.grad = part.to(parameter)
             start += parameter.numel()
         if self._clipper.adaptive:
             deviation = self._clipper.count_deviation(self._divisor)
             released = noisy_sum(np.array([count]), deviation, rng=self._rng)[0]
             self._clipper.move(float(released), expected_batch_size=self._divisor)
+
+    def _with_noise(self, total: Tensor, scale: float) -> Tensor:
+        if self._ahead is not None:
+            return noisy_sum_from(total, scale, self._ahead.take())
+        noisy = noisy_sum(total.cpu().numpy(), scale, rng=self._rng)
+        return torch.from_numpy(noisy).to(self._device)
 
     def clipped_sum(
         self, inputs: Batch, labels: Tensor, sizes: Sizes | None = None
@@ -137,10 +152,13 @@ class PrivateGradient:
         Raises:
           ParameterError: sizes do not add up to the batch.
         """
+        return np.asarray(self._clipped_sum(inputs, labels, sizes).cpu().numpy())
+
+    def _clipped_sum(self, inputs: Batch, labels: Tensor, sizes: Sizes | None) -> Tensor:
         if sizes is not None and (sizes.sum() != len(inputs) or (sizes < 1).any()):
             raise ParameterError("sizes of groups must be 1 at least and add up to the batch")
         self._clipper.take_count()  # of an attempt that broke off: no part of this sum
-        device = self._parameters[0].device
+        device = self._device
         copies = self._recipe.augmentation.multiplicity
         total = torch.zeros(sum(p.numel() for p in self._parameters), dtype=torch.float64)
         total = total.to(device)
@@ -164,10 +182,12 @@ class PrivateGradient:
                 weigh=self._clipper.weigh,
             )
             total += torch.cat([part.reshape(-1) for part in sums])
-        return np.asarray(total.cpu().numpy())
+        return total
 
     def close(self) -> None:
         """Leaves the model as it was found."""
+        if self._ahead is not None:
+            self._ahead.close()
         if self._engine is not None:
             self._engine.close()
 

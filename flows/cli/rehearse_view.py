@@ -22,6 +22,7 @@ from dpal.randomness import seeded
 from dpal.reports.figures.rehearsal import rehearsal_figure
 from dpal.reports.figures.style import save
 from dpal.runs.campaign_start import require_unregistered
+from dpal.runs.devices import device_here
 from dpal.runs.open_sources import open_sources
 from dpal.simulation.evaluation_parts import EvaluationPart, rows_in_part
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
@@ -123,6 +124,7 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
         acquisition=acquisition,
         physical_batch=config.runtime.physical_batch,
         first_cohort=SeededBits(wanted.run, "initial cohort"),
+        device=device_here(config.runtime),
     )
     return {
         "campaign": config.name,

@@ -219,7 +219,13 @@ def run(plan: Plan, loaded: Loaded, method: RehearsalMethod, score: Acquisition)
         tested.append(next(iter(figures.values())))
 
     phases = rehearse(
-        plan, loaded.data, method, acquisition=score, physical_batch=PHYSICAL, on_model=look
+        plan,
+        loaded.data,
+        method,
+        acquisition=score,
+        physical_batch=PHYSICAL,
+        on_model=look,
+        device="cuda" if torch.cuda.is_available() else "cpu",
     )
     known = [next(iter(phase.figures.values())) for phase in phases]
     best = int(np.argmax(known))

@@ -24,10 +24,12 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Augmentation, Clipping, ClippingKind, Precision, Recipe
 from dpal.randomness import secure
+from dpal.simulation.seeded_bits import SeededBits
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.backend_names import Backend
 from dpal.training.checkpoints import pack_state, restore_training
 from dpal.training.dp_sgd import PrivateGradient
+from dpal.training.gradient_noise import NoiseAhead, noisy_sum_from
 from dpal.training.losses import per_record_loss
 from dpal.training.optimizers import build_optimizer
 from dpal.training.per_record.backend import stretches_by_size
@@ -71,7 +73,7 @@ def network(name: str = "resnet9") -> nn.Module:
 
 def private(model: nn.Module, **options) -> PrivateGradient:
     values = {"noise_multiplier": 1.0, "expected_batch_size": 8.0, "physical_batch": 8}
-    return PrivateGradient(model, max_grad_norm=C, rng=secure(), **{**values, **options})
+    return PrivateGradient(model, max_grad_norm=C, **{"rng": secure(), **values, **options})
 
 
 def clipped_sum(model: nn.Module, inputs: Tensor, targets: Tensor, **options) -> np.ndarray:
@@ -155,6 +157,21 @@ def test_noise_comes_from_the_secure_stream_and_has_its_width(backend, kind):
     widest = 1.01 if kind is ClippingKind.ADAPTIVE else 1.0  # pays for its counts
     assert wanted * (1 - room) <= float(drawn.std()) <= wanted * widest * (1 + room)
     assert abs(float(drawn.mean())) <= 5 * wanted / count**0.5
+
+
+def test_noise_is_drawn_beside_the_accelerator_and_added_there_as_on_a_cpu():
+    """The same whole numbers and the same sum give the same bits on both."""
+    total = torch.from_numpy(np.random.default_rng(1).normal(0, 3, 100_000))
+    with closing(NoiseAhead(100_000)) as ahead:
+        ahead.begin()
+        steps = ahead.take()
+    for scale in (1e-6, 0.37, 5e4):
+        there = noisy_sum_from(total.to(DEVICE), scale, steps)
+        assert torch.equal(there.cpu(), noisy_sum_from(total, scale, steps))
+    with closing(private(network("tutorial_cnn"))) as gradient:
+        assert gradient._ahead is not None
+    with closing(private(network("tutorial_cnn"), rng=SeededBits(1, "noise"))) as gradient:
+        assert gradient._ahead is None  # other streams would not repeat
 
 
 def generators() -> Tensor:
