@@ -73,4 +73,6 @@ def noisy_sum_from(total: Tensor, scale: float, steps: Steps) -> Tensor:
     """
     step, finest = grid_length(scale), resolution(scale)
     noise = torch.from_numpy(steps).to(total.device).double()
-    return torch.round((torch.round(total / step) + noise) * (step / finest)) * finest
+    # An accelerator multiplies by the reciprocal of a plain number, which rounds otherwise.
+    whole = torch.round(total / total.new_tensor(step))
+    return torch.round((whole + noise) * (step / finest)) * finest
