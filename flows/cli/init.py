@@ -11,6 +11,7 @@ import yaml
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, KINDS, VOTING
+from flows.cli.dvc_stage import PIPELINE, write_stage
 from flows.cli.samples import template_settings
 from flows.cli.terminal import out
 
@@ -55,13 +56,20 @@ def init(
         Path | None,
         typer.Option(metavar="FOLDER", help="Public pretrained model, for texts."),
     ] = None,
+    dvc: Annotated[
+        bool, typer.Option("--dvc", help="Also write dvc.yaml, for `dvc exp run` and `show`.")
+    ] = False,
 ) -> None:
     """Write a commented configuration to start from, or one that suits your data."""
     parse_config({"name": name})
+    if dvc and PIPELINE.exists():
+        raise ConfigError(f"{PIPELINE} exists already; leave --dvc out, or move it away")
     if data is not None:
         if of_kind or public or votes:
             raise ConfigError("--data writes a campaign; leave the kind out")
         _for_data(name, data, validation, label_column, why_public, epsilon, labels, weights)
+        if dvc:
+            _add_stage(name)
         return
     given = {"--validation": validation, "--why-public": why_public, "--labels": labels,
              "--weights": weights}  # fmt: skip
@@ -82,6 +90,12 @@ def init(
     header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
     target.write_text(f"{header}{kind.line}name: {name}{settings}", encoding="utf-8")
     out.print(f"wrote {target}; name your own files in it, then: dpal plan {target}")
+    if dvc:
+        _add_stage(name)
+
+
+def _add_stage(name: str) -> None:
+    out.print(f"wrote {write_stage(Path(f'{name}.yaml'))}; next: dvc repro", markup=False)
 
 
 def _new_file(name: str) -> Path:

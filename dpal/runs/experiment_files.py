@@ -1,0 +1,98 @@
+"""A run as files that experiment trackers read: figures in `metrics.json`, phases in `phases.csv`.
+
+For DVC, whose `dvc exp show`, `dvc metrics diff` and `dvc plots` compare them between commits and
+experiments. All that is in them was released.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpal.errors import DataError
+from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic_writes import write_text
+from dpal.reports.validation_figures import headline_key, tracked_figures
+from dpal.runs.kinds import recorded_kind
+from dpal.runs.released_phase import released_phase
+from dpal.runs.run_facts import read_run_certificate
+
+METRICS, PHASES = "metrics.json", "phases.csv"
+_PREFIX = "validation_"
+
+
+def write_experiment_files(folder: CampaignFolder, to: Path) -> tuple[Path, Path]:
+    """Writes what a run promised, spent and reached, and how it came there phase by phase.
+
+    Args:
+      folder: of a run of any kind.
+      to: a folder; made if need be.
+
+    Returns:
+      Where the figures and the phases are.
+
+    Raises:
+      DataError: no phase is finished yet.
+    """
+    phases = folder.finished_phases()
+    if not phases:
+        raise DataError(
+            f"{recorded_kind(folder).in_titles} {folder.name} has no finished phase yet, so there "
+            "are no figures to write; continue it with `dpal run`"
+        )
+    to.mkdir(parents=True, exist_ok=True)
+    written = to / METRICS, to / PHASES
+    write_text(written[0], json.dumps(_figures(folder, phases), indent=2) + "\n")
+    write_text(written[1], _table(phases))
+    return written
+
+
+def _figures(folder: CampaignFolder, phases: list[dict[str, Any]]) -> dict[str, Any]:
+    summary, reached = folder.read_record()["plan"], phases[released_phase(folder)]
+    return {
+        "epsilon": {
+            "spent": _spent(folder, summary, phases[-1]),
+            "promised": summary["target_epsilon"],
+            "delta": summary["delta"],
+            "adjacency": summary["adjacency"],
+            "unit": summary["unit"],
+        },
+        "labels": phases[-1].get("labels"),
+        "released_phase": released_phase(folder),
+        "validation": {
+            name.removeprefix(_PREFIX): value
+            for name, value in tracked_figures(reached).items()
+            if "/" not in name  # of single classes: they stand in the report
+        },
+    }
+
+
+def _spent(
+    folder: CampaignFolder, summary: Mapping[str, Any], last: Mapping[str, Any]
+) -> float | None:
+    """What the certificate adds up; so far, by the last phase, where there is none yet."""
+    if folder.certificate.is_file():
+        return float(read_run_certificate(folder)["epsilon"][summary["accountant"]])
+    return last.get("campaign_epsilon")
+
+
+def _table(phases: list[dict[str, Any]]) -> str:
+    """One row a phase, for curves; `validation` is the headline figure."""
+    key = headline_key(phases[0])
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["phase", "labels", "epsilon", "validation"])
+    for number, phase in enumerate(phases):
+        rows.writerow(
+            [
+                phase.get("phase", number),
+                phase.get("labels", ""),
+                phase.get("campaign_epsilon", ""),
+                phase[_PREFIX + key],
+            ]
+        )
+    return text.getvalue()
