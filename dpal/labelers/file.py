@@ -23,13 +23,14 @@ from dpal.files.atomic_writes import atomic_write
 from dpal.files.spreadsheets import as_cell, by_cell
 from dpal.labelers.annotator_agreement import UnlabeledReason, agree
 from dpal.labelers.label_studio_rules import Agreement
-from dpal.labelers.record_display import pictures_of, texts_of
+from dpal.labelers.record_display import cells_of, columns_of, pictures_of, texts_of
 from dpal.labels import Label, Task
 
 QUERY = "query.csv"
 _THUMBNAILS = "thumbnails"
 _SHOWN = 5  # rows named in one message
 _NONE = "none"
+_ANSWERS = ("id", "label", "annotator")  # columns that are read back
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class FileLabeler:
         ):
             # Quoted, so that a separator of another country's spreadsheets opens no new cell.
             writer = csv.writer(out, quoting=csv.QUOTE_ALL)
-            writer.writerow(["id", "label", *columns])
+            writer.writerow(["id", "label", *map(_header, columns)])
             for name in ids:
                 writer.writerow([as_cell(name), "", *map(as_cell, shown.get(name, ()))])
 
@@ -76,7 +77,7 @@ class FileLabeler:
             return ["image"], {name: [picture] for name, picture in pictures.items()}
         if self.source.content is Content.TEXT:
             return self.source.texts, self._texts(ids)
-        return [], {}
+        return columns_of(self.source), cells_of(self.source, ids)
 
     def _texts(self, ids: Sequence[str]) -> dict[str, list[str]]:
         return texts_of(self.source, ids)
@@ -89,6 +90,11 @@ class FileLabeler:
             with atomic_write(self.folder / pictures[name]) as temporary:
                 temporary.write_bytes(picture)
         return pictures
+
+
+def _header(name: str) -> str:
+    """A column's name, none that answers have, and no formula."""
+    return as_cell(f"{name} (of the record)" if name in _ANSWERS else name)
 
 
 def accept_labels(

@@ -1,4 +1,4 @@
-"""What a person sees of a record: its picture or its texts."""
+"""What a person sees of a record: its picture, its texts, or the cells of its table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image
 
+from dpal.data.importing.columns import TableEncoding
+from dpal.data.importing.recipe import recipe_in
 from dpal.data.readers import decode, raw_batches
 from dpal.data.sources import Content, Source
 from dpal.data.texts import texts_in
@@ -27,6 +29,45 @@ def texts_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
             column, row = batch.table.column(1).slice(index, 1), batch.numbers.slice(index, 1)
             texts[names[index].as_py()] = list(texts_in(column, rows=row)[0])
     return texts
+
+
+def columns_of(source: Source) -> tuple[str, ...]:
+    """Names of the columns that records have for people; none unless they came from a table."""
+    encoding = _encoding(source)
+    return () if encoding is None else tuple(column.name for column in encoding.columns)
+
+
+def cells_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
+    """What some records of a table hold, one cell for each of `columns_of`, in one pass.
+
+    Numbers are what training sees of them: brought between those of held-out records.
+    """
+    wanted, encoding = pa.array(ids, pa.string()), _encoding(source)
+    cells: dict[str, list[str]] = {}
+    if encoding is None:
+        return cells
+    for batch in raw_batches(source, ["id", Content.FEATURES]):
+        names = batch.table.column(0).cast(pa.string())
+        hits = pc.is_in(names, value_set=wanted)
+        for index in np.flatnonzero(hits).tolist():
+            column, row = batch.table.column(1).slice(index, 1), batch.numbers.slice(index, 1)
+            values = decode(Content.FEATURES, column, rows=row).numpy()[0]
+            cells[names[index].as_py()] = list(encoding.decode(values.astype(np.float64)).values())
+    return cells
+
+
+def lines_of(source: Source, ids: Sequence[str]) -> dict[str, str]:
+    """Some records of a table as text: a line for each column that holds something."""
+    names = columns_of(source)
+    return {
+        record: "\n".join(f"{name}: {cell}" for name, cell in zip(names, row, strict=True) if cell)
+        for record, row in cells_of(source, ids).items()
+    }
+
+
+def _encoding(source: Source) -> TableEncoding | None:
+    recipe = recipe_in(source.paths[0]) if source.content is Content.FEATURES else None
+    return None if recipe is None else recipe.columns
 
 
 def pictures_of(source: Source, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:

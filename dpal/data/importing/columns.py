@@ -26,6 +26,7 @@ _MOST_VALUES = 64  # categories of a column that get a feature of their own
 _LEAST_SEEN = 10  # held-out records that have a category, where there are more than those
 _MOST_KEPT = 4096  # values of a column that are counted at all
 _COVERED = 0.5  # share of records that the kept categories must cover
+_HALF = 0.5
 _TEXTS = "has too many different texts"
 _SKEWED = (
     8.0  # standard deviations between mean and largest number, beyond which logarithms are taken
@@ -71,6 +72,21 @@ class NumberColumn:
         scaled = np.where(missing, 0.0, (shifted - self.mean) / self.std)
         return np.stack([scaled, missing], axis=1) if self.marks_missing else scaled[:, None]
 
+    def decode(self, features: Floats) -> str:
+        """About what a cell was, for people: bounded, in six digits; "" where it was missing.
+
+        Args:
+          features: (features,) of one record.
+        """
+        if self.marks_missing and features[1] > _HALF:
+            return ""
+        shifted = float(features[0]) * self.std + self.mean
+        value = float(np.expm1(shifted)) + self.low if self.logarithm else shifted
+        value = min(max(value, self.low), self.high)
+        if self.dated:
+            return str(np.datetime64(round(value), "D"))
+        return f"{value:.6g}"
+
     def read(self, column: pa.Array) -> Floats:
         """Cells as numbers, shape (n,); NaN where one is missing or none."""
         return cell_days(column) if self.dated else cell_numbers(column)
@@ -92,6 +108,14 @@ class CategoryColumn:
     def features(self) -> list[str]:
         """Names of its features."""
         return [f"{self.name}={value}" for value in (*self.values, "(other)", "(missing)")]
+
+    def decode(self, features: Floats) -> str:
+        """What a cell was, for people: one of the categories, (other), or "" for a missing one.
+
+        Args:
+          features: (features,) of one record.
+        """
+        return (*self.values, "(other)", "")[int(np.argmax(features))]
 
     def encode(self, column: pa.Array) -> Floats:
         """Features of n cells, shape (n, features), one of them 1."""
@@ -152,6 +176,20 @@ class TableEncoding:
             on_numbers(column.name, int((~missing).sum()), given_among(own, missing))
             parts.append(column.encode(values))
         return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def decode(self, features: Floats) -> dict[str, str]:
+        """A record for people: what each column holds, see the columns' `decode`.
+
+        Args:
+          features: (features,) of the record.
+        """
+        cells: dict[str, str] = {}
+        start = 0
+        for column in self.columns:
+            end = start + len(column.features)
+            cells[column.name] = column.decode(features[start:end])
+            start = end
+        return cells
 
     def to_record(self) -> list[dict[str, Any]]:
         """The same as JSON."""
