@@ -23,7 +23,7 @@ from dpal.files.atomic_writes import atomic_write
 from dpal.files.spreadsheets import as_cell, by_cell
 from dpal.labelers.annotator_agreement import UnlabeledReason, agree
 from dpal.labelers.label_studio_rules import Agreement
-from dpal.labelers.record_display import cells_of, columns_of, pictures_of, texts_of
+from dpal.labelers.record_display import pictures_of, shown_cells, shown_columns, texts_of
 from dpal.labels import Label, Task
 
 QUERY = "query.csv"
@@ -77,7 +77,7 @@ class FileLabeler:
             return ["image"], {name: [picture] for name, picture in pictures.items()}
         if self.source.content is Content.TEXT:
             return self.source.texts, self._texts(ids)
-        return columns_of(self.source), cells_of(self.source, ids)
+        return shown_columns(self.source), shown_cells(self.source, ids)
 
     def _texts(self, ids: Sequence[str]) -> dict[str, list[str]]:
         return texts_of(self.source, ids)

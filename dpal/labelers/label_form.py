@@ -10,7 +10,7 @@ from typing import Any
 from dpal.data.sources import Content, Source
 from dpal.errors import LabelError
 from dpal.labelers.label_studio_questions import ANSWER, Question
-from dpal.labelers.record_display import lines_of, pictures_of, texts_of
+from dpal.labelers.record_display import pictures_of, shown_lines, texts_of
 from dpal.labels import Label, Task
 
 
@@ -94,7 +94,7 @@ def _shown(source: Source, ids: Sequence[str]) -> list[str]:
     if source.content is Content.TEXT:
         texts = texts_of(source, ids)
         return ["\n\n".join(map(_literal, texts[name])) for name in ids]
-    lines = lines_of(source, ids)
+    lines = shown_lines(source, ids)
     return [_literal(lines.get(name) or name) for name in ids]
 
 

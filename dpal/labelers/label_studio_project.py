@@ -12,7 +12,7 @@ from dpal.labelers.annotator_agreement import UnlabeledReason
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_questions import KEY, SAID, Question
 from dpal.labelers.label_studio_rules import Media, Rules, Skipped
-from dpal.labelers.record_display import lines_of, pictures_of, texts_of
+from dpal.labelers.record_display import pictures_of, shown_lines, texts_of
 from dpal.labels import Label
 
 GONE = (
@@ -172,7 +172,7 @@ class LabelingProject:
                 {KEY: key, **dict(zip(self.question.texts, texts[name], strict=True))}
                 for name, key in keys.items()
             ]
-        lines = lines_of(self.source, list(keys))
+        lines = shown_lines(self.source, list(keys))
         return [{KEY: key, "record": lines.get(name) or name} for name, key in keys.items()]
 
     def _picture(self, number: int, key: str, picture: bytes) -> str:

@@ -31,14 +31,14 @@ def texts_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
     return texts
 
 
-def columns_of(source: Source) -> tuple[str, ...]:
+def shown_columns(source: Source) -> tuple[str, ...]:
     """Names of the columns that records have for people; none unless they came from a table."""
     encoding = _encoding(source)
     return () if encoding is None else tuple(column.name for column in encoding.columns)
 
 
-def cells_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
-    """What some records of a table hold, one cell for each of `columns_of`, in one pass.
+def shown_cells(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
+    """What some records of a table hold, one cell for each of `shown_columns`, in one pass.
 
     Numbers are what training sees of them: brought between those of held-out records.
     """
@@ -56,12 +56,12 @@ def cells_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
     return cells
 
 
-def lines_of(source: Source, ids: Sequence[str]) -> dict[str, str]:
+def shown_lines(source: Source, ids: Sequence[str]) -> dict[str, str]:
     """Some records of a table as text: a line for each column that holds something."""
-    names = columns_of(source)
+    names = shown_columns(source)
     return {
         record: "\n".join(f"{name}: {cell}" for name, cell in zip(names, row, strict=True) if cell)
-        for record, row in cells_of(source, ids).items()
+        for record, row in shown_cells(source, ids).items()
     }
 
 

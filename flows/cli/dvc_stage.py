@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 from dpal.errors import ConfigError
-from dpal.runs.experiment_files import METRICS, PHASES
 
 PIPELINE = Path("dvc.yaml")
 RESULTS = "results"
@@ -45,6 +44,8 @@ def write_stage(config: Path) -> Path:
 
 
 def _stage(config: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    from dpal.runs.experiment_files import METRICS, PHASES  # help and refusals load nothing heavy
+
     data = settings.get("data", {})
     files = [data[key] for key in ("pool", "validation") if isinstance(data.get(key), str)]
     metrics, phases = f"{RESULTS}/{METRICS}", f"{RESULTS}/{PHASES}"

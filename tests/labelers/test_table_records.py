@@ -16,7 +16,7 @@ from dpal.data.sources import Role, open_source
 from dpal.errors import LabelsPending
 from dpal.labelers.file import FileLabeler, accept_labels
 from dpal.labelers.label_form import _shown
-from dpal.labelers.record_display import cells_of, columns_of, lines_of
+from dpal.labelers.record_display import shown_cells, shown_columns, shown_lines
 from tests.conftest import write_blobs
 
 RECORDS = 200
@@ -26,7 +26,8 @@ JOBS = ("nurse", "cook", "")
 def written(row: int) -> dict[str, str]:
     """A row as its file has it; every 20th has no weight."""
     return {
-        "name": f"p{row}", "age": str(20 + row % 60), "weight": "" if row % 20 == 7 else f"{50 + row / 8:g}",
+        "name": f"p{row}", "age": str(20 + row % 60),
+        "weight": "" if row % 20 == 7 else f"{50 + row / 8:g}",
         "job": JOBS[row % 3], "born": f"19{20 + row % 60}-03-0{1 + row % 9}",
         "annotator": "ab"[row % 2], "=sum": str(row % 5), "ill": ("no", "yes")[row % 2],
     }  # fmt: skip
@@ -49,9 +50,9 @@ def some_ids(source, count=12):
 
 def test_cells_are_those_of_the_file(pool):
     ids = some_ids(pool)
-    names = columns_of(pool)
+    names = shown_columns(pool)
     assert set(names) == {"age", "weight", "job", "born", "annotator", "=sum"}
-    for name, cells in cells_of(pool, ids).items():
+    for name, cells in shown_cells(pool, ids).items():
         shown, wanted = dict(zip(names, cells, strict=True)), written(int(name[1:]))
         assert {key: shown[key] for key in ("job", "annotator")} == {
             key: wanted[key] for key in ("job", "annotator")
@@ -83,7 +84,7 @@ def test_a_query_shows_them_and_takes_labels_back(pool, tmp_path):
 
 def test_pages_show_a_line_for_each_cell_that_holds_something(pool):
     ids = some_ids(pool)
-    lines = lines_of(pool, ids)
+    lines = shown_lines(pool, ids)
     without_job = next(name for name in ids if not written(int(name[1:]))["job"])
     assert "job:" not in lines[without_job]
     assert "annotator: " in lines[without_job]
@@ -94,8 +95,8 @@ def test_rows_of_numbers_without_columns_show_their_id(tmp_path):
     write_blobs(tmp_path / "pool.parquet", 20, seed=1)
     source = open_source(tmp_path / "pool.parquet", Role.POOL, label_column="label")
     ids = some_ids(source, 3)
-    assert columns_of(source) == ()
-    assert cells_of(source, ids) == {}
+    assert shown_columns(source) == ()
+    assert shown_cells(source, ids) == {}
     assert _shown(source, ids) == [f"    {name}" for name in ids]
 
 
