@@ -35,6 +35,12 @@ from dpal.capc.messages import (
     SiteBallotDeal,
     SiteDeal,
 )
+from dpal.capc.strict_messages import (
+    BatchCharged,
+    SiteReady,
+    kinds_to_querier,
+    kinds_to_site,
+)
 from dpal.capc.terms import GUARDIAN, QUERIER, Terms, batch_of
 from dpal.planning.listed_plan import CertifiedList, ListedPlan, ListedSpec, certify_list
 from dpal.privacy import Accountant, PrivacyTarget
@@ -50,9 +56,10 @@ def batch_event(terms: Terms) -> SkellamCounts:
 
     Where noisy counts are released, these. Else, without colluding sites, the answers. The site
     that deals the last comparison could tell who asks the noisy counts, and any may be it, so that
-    otherwise these are charged.
+    otherwise these are charged. So they are in strict mode, where the guardian may do the same.
     """
-    event = SkellamCounts if terms.colluding or terms.tells_counts else SkellamMajorities
+    tells = terms.colluding or terms.tells_counts or terms.is_strict
+    event = SkellamCounts if tells else SkellamMajorities
     return event(answers=terms.queries * terms.rule.changed, sigma=terms.charged_sigma)
 
 
@@ -75,9 +82,17 @@ def certified_account(name: str, terms: Terms) -> CertifiedList:
         name=name,
         target=target,
         accountant=Accountant.RDP if tighter else Accountant.PLD,
-        settings={"pool_size": len(terms.sites), "terms": plain(terms)},
+        settings={"pool_size": len(terms.sites), "terms": plain(terms), **_holds_against(terms)},
     )
     return certify_list(ListedPlan.of(spec, releases))
+
+
+def _holds_against(terms: Terms) -> dict[str, str]:
+    """Who may collude; in strict mode, as certificates of helper mode stay what they were."""
+    if not terms.is_strict:
+        return {}
+    sites = f" and {terms.colluding} sites" if terms.colluding else ""
+    return {"holds_against": f"the guardian, who asks{sites} together: they find noisy counts"}
 
 
 def epsilon_of_batches(terms: Terms, *, colluding: int) -> float | None:
@@ -110,7 +125,12 @@ def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
 
     from_sites, to_sites = size(HiddenWeights, MaskedOutcome), size(HiddenQuery)
     to_querier, site_deal = size(QuerierDeal), size(SiteDeal)
-    if terms.rule.second is not None:
+    to_guardian = size(PaddedVotes)
+    if terms.is_strict:
+        from_sites, to_sites = size(*kinds_to_querier(batch)), size(*kinds_to_site(batch))
+        to_querier, site_deal = 0, size(BatchCharged)
+        to_guardian += size(SiteReady)
+    elif terms.rule.second is not None:
         from_sites, to_sites = from_sites + size(MaskedBallot), to_sites + size(MaskedBallot)
         to_querier += size(QuerierBallotDeal)
         site_deal += size(SiteBallotDeal)
@@ -122,8 +142,8 @@ def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
             size(*compared[1:]) + sites * to_sites,
         ),
         GUARDIAN: (
-            size(*compared) + sites * size(PaddedVotes),
+            size(*compared) + sites * to_guardian,
             to_querier + answer + sites * site_deal,
         ),
-        "site": (site_deal + to_sites, from_sites + size(PaddedVotes)),
+        "site": (site_deal + to_sites, from_sites + to_guardian),
     }

@@ -29,6 +29,7 @@ from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.errors import ParameterError
 
 MECHANISMS: Final = (Mechanism.BINARY, Mechanism.TOP_M, Mechanism.GNMAX, Mechanism.POWERSET)
+STRICT: Final = frozenset({Mechanism.BINARY, Mechanism.TOP_M, Mechanism.GNMAX, Mechanism.POWERSET})
 MOST_COUNTS: Final = 1_024
 LARGEST_BIAS: Final = 1 << 30  # of one label's number; smaller where two are subtracted
 
@@ -117,6 +118,19 @@ def ballot_rule(mechanism: Mechanism, labels: int, limit: int | None = None) -> 
             return _sets(labels, labels if limit is None else limit)
         case _:
             return _yes_or_no(labels, limit)
+
+
+def require_strict(mechanism: Mechanism) -> None:
+    """Requires a mechanism whose ballots are comparisons alone, which need no dealer.
+
+    Raises:
+      ParameterError: it is another one.
+    """
+    if mechanism not in STRICT:
+        raise ParameterError(
+            f"{mechanism} voting needs keys that the guardian deals, and in strict mode it deals "
+            f"none; use {', '.join(sorted(STRICT))}, or mode helper"
+        )
 
 
 def _yes_or_no(labels: int, limit: int | None) -> BallotRule:

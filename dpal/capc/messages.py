@@ -17,6 +17,7 @@ from dpal.capc.distributed_comparison import SALT_BYTES, Corrections
 from dpal.capc.key_streams import SEED_BYTES
 from dpal.capc.ring import Ring
 from dpal.capc.shared_signs import LEVELS, SignCorrections
+from dpal.capc.strict_sizes import sizes_of
 from dpal.capc.terms import QueryBatch
 from dpal.errors import ProtocolError
 
@@ -304,6 +305,8 @@ def _shape(dimensions: tuple[str, ...], batch: QueryBatch) -> tuple[int, ...]:
         "counts": batch.rule.counts,
         "features": batch.features,
     }
+    if batch.is_strict:
+        lengths.update(sizes_of(batch).lengths)
     return tuple(lengths[name] for name in dimensions)
 
 

@@ -88,12 +88,12 @@ class SiteBatch:
             return state, state._weights()
         if self.ballot is not None and self.ballot_deal is not None:
             other = MaskedBallot.decode(data, self.batch).values
-            return self._voted(_shares(self.ballot + other, self.ballot_deal))
+            return self.voted(_shares(self.ballot + other, self.ballot_deal))
         query = HiddenQuery.decode(data, self.batch)
         own, outcomes = self._outcomes(query, self.deal)
         reply = Outgoing(QUERIER, MaskedOutcome(own))
         if self.ballot_deal is None:
-            state, outbox = self._voted(outcomes)
+            state, outbox = self.voted(outcomes)
             return state, (reply, *outbox)
         ballot = second_round(outcomes, self.batch, constants=False)
         ballot += _keys(self.ballot_deal).masks.reshape(ballot.shape)
@@ -114,7 +114,7 @@ class SiteBatch:
         masked = first_round(own, self.batch) + _keys(deal).masks.reshape(query.masked.shape)
         return masked, _shares(masked + query.masked, deal)
 
-    def _voted(self, votes: Ring) -> tuple[SiteBatch, Outbox]:
+    def voted(self, votes: Ring) -> tuple[SiteBatch, Outbox]:
         """Its shares of the votes leave padded alone."""
         padded = votes + to_ring(self.noise) + self._pads()
         return replace(self, is_done=True), (Outgoing(GUARDIAN, PaddedVotes(padded)),)

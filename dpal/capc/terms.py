@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from dpal import check
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
 from dpal.canonical import LATER
-from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule
+from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule, require_strict
 from dpal.capc.ring import MOST_FEATURES
 from dpal.errors import ParameterError
 from dpal.mechanisms.skellam import skellam_noise
@@ -25,6 +26,18 @@ MOST_SITES = 1_000
 MOST_BATCHES = 10_000
 
 Features = NDArray[np.int8]
+
+
+class VoteMode(StrEnum):
+    """Who helps sites and who asks to compute.
+
+    Attributes:
+      HELPER: the guardian deals keys; it must not collude.
+      STRICT: nobody does; epsilon holds even if the guardian and who asks collude.
+    """
+
+    HELPER = "helper"
+    STRICT = "strict"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +61,7 @@ class Terms:
       delta: failure probability of that.
       mechanism: what sites vote on, one of `dpal.capc.ballot_rules.MECHANISMS`.
       limit: positives of a ballot, at most, where the mechanism has one.
+      mode: whether the guardian deals keys.
     """
 
     sites: tuple[str, ...]
@@ -63,6 +77,7 @@ class Terms:
     name: str = "vote"
     mechanism: Mechanism = field(default=Mechanism.BINARY, metadata=LATER)
     limit: int | None = field(default=None, metadata=LATER)
+    mode: VoteMode = field(default=VoteMode.HELPER, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.within(2, MOST_SITES, sites=len(self.sites))
@@ -84,6 +99,13 @@ class Terms:
             )
 
         _ = self.rule  # refuses a mechanism, limit or number of labels that cannot be
+        if self.is_strict:
+            require_strict(self.mechanism)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether sites and who asks compute without a dealer."""
+        return self.mode is VoteMode.STRICT
 
     @property
     def rule(self) -> BallotRule:
@@ -128,6 +150,7 @@ class QueryBatch:
       tells_counts: whether noisy counts are released.
       sites: those that are there, in the order of `Terms.sites`.
       dealer: the site that deals the last comparison.
+      is_strict: whether nobody deals the others.
     """
 
     number: int
@@ -138,6 +161,7 @@ class QueryBatch:
     tells_counts: bool
     sites: tuple[str, ...]
     dealer: str
+    is_strict: bool = False
 
     @property
     def compared(self) -> int:
@@ -175,6 +199,7 @@ def batch_of(terms: Terms, number: int, queries: int, live: tuple[str, ...]) -> 
         tells_counts=terms.tells_counts,
         sites=live,
         dealer=live[number % len(live)],  # each in turn
+        is_strict=terms.is_strict,
     )
 
 

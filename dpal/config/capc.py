@@ -17,6 +17,7 @@ from dpal.capc.terms import (
     MOST_QUERIES,
     MOST_SITES,
     Terms,
+    VoteMode,
 )
 from dpal.config.help import settings_refusal
 from dpal.config.runtime import RuntimeConfig
@@ -49,6 +50,8 @@ class SitesVoteConfig(Section):
     """What sites vote on: binary, top_m, gnmax or powerset."""
     limit: Annotated[int | None, Field(ge=1)] = None
     """Positives of a ballot, at most: of top_m, and where it is wanted of powerset."""
+    mode: VoteMode = VoteMode.HELPER
+    """helper: the guardian deals keys. strict: epsilon holds even if it colludes with who asks."""
     sigma: Annotated[float, Field(ge=0.1, le=200)]
     """Noise on each count, in votes; a yes-or-no label has two."""
     colluding: Annotated[int, Field(ge=0)] = 0

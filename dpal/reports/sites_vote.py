@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpal.capc.account import batch_event, bytes_of_batch, epsilon_of_batches
-from dpal.capc.terms import GUARDIAN, QUERIER, Terms
+from dpal.capc.terms import GUARDIAN, QUERIER, Terms, VoteMode
 from dpal.planning.listed_plan import CertifiedList
 from dpal.reports.report import Table
+
+COUNTS = "noisy counts"
 
 _MEGABYTE = 1e6
 
@@ -21,7 +23,8 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
     return {
         **certified.summary(),
         "charged_as": batch_event(terms).mechanism,
-        "released": "noisy counts" if terms.tells_counts else "answers",
+        "released": COUNTS if terms.tells_counts else "answers",
+        "mode": str(terms.mode),
         "noise_of_a_count": (terms.charged_sigma**2 / 2) ** 0.5,
         "queries": terms.queries * terms.batches,
         "least_live": terms.least_live,
@@ -45,14 +48,17 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
         ("promise", f"epsilon {facts['target_epsilon']:g} at delta {facts['delta']:g}"),
         ("cost of all batches", f"{facts['epsilon']:.4f} ({facts['accountant']})"),
         ("mechanism", terms.get("mechanism", "binary")),
+        ("mode", facts["mode"]),
         ("released", facts["released"]),
         ("noise on a count", f"{facts['noise_of_a_count']:.3f} votes"),
         ("noise of each site", f"{facts['noise_of_a_site']:.3f} votes"),
     ]
+    strict = facts["mode"] == VoteMode.STRICT
     colluding = [
-        (number, f"{epsilon:.4f}", facts["released"] if number == "0" else "noisy counts")
+        (number, f"{epsilon:.4f}", facts["released"] if number == "0" and not strict else COUNTS)
         for number, epsilon in facts["epsilon_by_colluding"].items()
     ]
+    who = "the guardian and who asks" if strict else "who asks"
     names = {QUERIER: "who asks", GUARDIAN: "guardian", "site": "each site"}
     traffic = [
         (
@@ -65,7 +71,7 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
     return [
         Table("What is asked, and what it costs every record", ("what", "value"), tuple(rows)),
         Table(
-            "If so many sites collude with who asks, at the noise that sites draw",
+            f"If so many sites collude with {who}, at the noise that sites draw",
             ("colluding sites", "epsilon", "what they see"),
             tuple(colluding),
         ),
