@@ -91,8 +91,8 @@ def _holds_against(terms: Terms) -> dict[str, str]:
     """Who may collude; in strict mode, as certificates of helper mode stay what they were."""
     if not terms.is_strict:
         return {}
-    sites = f" and {terms.colluding} sites" if terms.colluding else ""
-    return {"holds_against": f"the guardian, who asks{sites} together: they find noisy counts"}
+    others = f", who asks and {terms.colluding} sites" if terms.colluding else " and who asks"
+    return {"holds_against": f"the guardian{others} together: they find noisy counts"}
 
 
 def epsilon_of_batches(terms: Terms, *, colluding: int) -> float | None:

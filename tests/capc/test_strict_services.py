@@ -13,6 +13,7 @@ from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc import guardian_service
 from dpal.capc.frames import Parcel
 from dpal.capc.strict_messages import BatchCharged
+from dpal.capc.strict_querier import QuerierPair
 from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode
 from dpal.errors import ProtocolError, VoteAborted
 from tests.capc.parties import FreeAccount
@@ -109,6 +110,24 @@ def test_a_silent_site_ends_the_vote_soon_and_is_named(tmp_path, monkeypatch):
         assert stage.account.committed == {}
 
     on_stage(tmp_path, play, terms=TERMS)
+
+
+def test_a_batch_that_takes_long_is_no_silence(tmp_path, monkeypatch):
+    """Who asks works for longer than patience lasts, with all sites, and says nothing meanwhile."""
+    receive = QuerierPair.receive
+
+    def slow(pair, data):
+        time.sleep(0.25)
+        return receive(pair, data)
+
+    monkeypatch.setattr(QuerierPair, "receive", slow)
+
+    async def play(stage):
+        began = time.monotonic()
+        assert len(await stage.ask([ASKED])) == 1
+        assert time.monotonic() - began > 12 * 0.25
+
+    on_stage(tmp_path, play, terms=TERMS, patience=1.5)
 
 
 def falling_silent(service, monkeypatch, kind):

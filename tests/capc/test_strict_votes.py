@@ -16,6 +16,7 @@ from dpal.capc import strict_messages, strict_querier
 from dpal.capc.account import batch_event, bytes_of_batch, certified_account, epsilon_of_batches
 from dpal.capc.ballot_rules import STRICT, ballot_rule, require_strict
 from dpal.capc.batch_start import start_guardian, start_querier, start_site
+from dpal.capc.frames import largest_frame
 from dpal.capc.messages import LastDeal, Message, PaddedVotes
 from dpal.capc.parties import pad
 from dpal.capc.site import SiteBatch
@@ -385,6 +386,26 @@ def test_512_features_and_20_labels_take_less_than_half_a_megabyte_a_site():
     received, sent = bytes_of_batch(terms)[QUERIER]
     assert (received + sent) / 20 / 50 < 0.5e6
     assert sizes_of(batch_of(terms, 1, 20, terms.sites)).outcome_bits == 25
+
+
+def test_frames_are_as_long_as_the_longest_message_and_no_longer():
+    terms = terms_of(50, labels=20, features=512, queries=20)
+    longest = strict_messages.HiddenProducts.size(batch_of(terms, 1, 20, terms.sites))
+    assert longest < largest_frame(terms) < longest + 1_000
+    with pytest.raises(ParameterError):
+        largest_frame(terms_of(50, labels=1024, features=512, queries=1024))
+
+
+def test_who_asks_knows_from_when_on_a_batch_may_be_charged(votes):
+    parties = fresh_parties()
+    assert not parties[QUERIER].may_be_charged
+    assert all(vote.parties[QUERIER].may_be_charged for vote in votes)
+    vote, seen = votes[1], []
+    state = vote.parties[QUERIER]
+    for site, pair in state.pairs.items():
+        waiting = replace(pair, awaits=strict_messages.GarbledOutcomes)
+        seen.append(replace(state, pairs={**state.pairs, site: waiting}).may_be_charged)
+    assert seen == [False] * 3, "the second round is not asked for yet"
 
 
 def test_what_needs_a_dealer_is_refused():
