@@ -23,6 +23,7 @@ from dpal.capc.site import SiteBatch
 from dpal.capc.strict_messages import BatchCharged, SiteReady
 from dpal.capc.strict_sizes import StrictSizes, sizes_of
 from dpal.capc.terms import GUARDIAN, QUERIER, SiteModel, VoteMode, batch_of, noise_share
+from dpal.capc.transfer_extension import RowHash
 from dpal.errors import ParameterError, ProtocolError
 from dpal.randomness import secure
 from tests.capc.together import hold_vote, numbers_of, pair_secrets, plain_votes, random_models
@@ -260,6 +261,30 @@ def test_a_share_that_serves_two_batches_tells_how_votes_differ(monkeypatch):
     monkeypatch.setattr("dpal.capc.strict_site.fresh_seed", lambda rng: bytes(range(32)))
     plain = [numbers_of(models["site-1"], each) >= 0 for each in asked]
     assert (differences() == plain[0].astype(int) - plain[1]).all()
+
+
+def test_no_index_of_a_hash_serves_two_rows(monkeypatch):
+    """But those of one transfer or wire: with one secret, an index is used for one of these."""
+    used: dict[tuple[bytes, int, int], set[bytes]] = {}
+    words = RowHash.words
+
+    def noted(hashed, rows, purpose, first=0, blocks=1):
+        for place, row in enumerate(rows):
+            used.setdefault((hashed.key, purpose, first + place), set()).add(row.tobytes())
+        return words(hashed, rows, purpose, first, blocks)
+
+    monkeypatch.setattr(RowHash, "words", noted)
+    terms = terms_of(3, labels=3, features=4, queries=5, mechanism=Mechanism.GNMAX)
+    models = random_models(terms, np.random.default_rng(1))
+    hold_vote(terms, models, np.ones((5, 4), np.int8))
+    keys = {key for key, _, _ in used}
+    assert len(keys) == 3 and {purpose for _, purpose, _ in used} == {0, 1, 2}
+    assert {len(rows) for rows in used.values()} == {2}
+    for key in keys:  # whose two rows are apart by one secret throughout
+        both = [
+            [int.from_bytes(row) for row in rows] for use, rows in used.items() if use[0] == key
+        ]
+        assert len({first ^ second for first, second in both}) == 1
 
 
 TERMS = terms_of(3, labels=2, features=4, queries=2)
