@@ -7,6 +7,7 @@ of the ledger, "0", is the records of each site.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dpal.accounting.cohort_spending import campaign_epsilon
@@ -41,7 +42,7 @@ from dpal.capc.strict_messages import (
     kinds_to_querier,
     kinds_to_site,
 )
-from dpal.capc.terms import GUARDIAN, QUERIER, Terms, batch_of
+from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, Terms, batch_of
 from dpal.planning.listed_plan import CertifiedList, ListedPlan, ListedSpec, certify_list
 from dpal.privacy import Accountant, PrivacyTarget
 
@@ -123,15 +124,12 @@ def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
     def size(*kinds: type[Message]) -> int:
         return sum(kind.size(batch) for kind in kinds)
 
-    from_sites, to_sites = size(HiddenWeights, MaskedOutcome), size(HiddenQuery)
-    to_querier, site_deal = size(QuerierDeal), size(SiteDeal)
-    to_guardian = size(PaddedVotes)
+    from_sites, to_sites = (size(*kinds) for kinds in _between(batch))
+    to_querier, site_deal, to_guardian = size(QuerierDeal), size(SiteDeal), size(PaddedVotes)
     if terms.is_strict:
-        from_sites, to_sites = size(*kinds_to_querier(batch)), size(*kinds_to_site(batch))
         to_querier, site_deal = 0, size(BatchCharged)
         to_guardian += size(SiteReady)
     elif terms.rule.second is not None:
-        from_sites, to_sites = from_sites + size(MaskedBallot), to_sites + size(MaskedBallot)
         to_querier += size(QuerierBallotDeal)
         site_deal += size(SiteBallotDeal)
     compared = () if terms.tells_counts else (LastDeal, MaskedMargin)
@@ -147,3 +145,20 @@ def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
         ),
         "site": (site_deal + to_sites, from_sites + to_guardian),
     }
+
+
+def bytes_passed_on(terms: Terms) -> int:
+    """Bytes of one full batch that the guardian gets for somebody else, and passes on."""
+    batch = batch_of(terms, 1, terms.queries, terms.sites)
+    pair = sum(kind.size(batch) for kinds in _between(batch) for kind in kinds)
+    dealt = 0 if terms.tells_counts else LastDeal.size(batch)  # from the dealing site to who asks
+    return len(terms.sites) * pair + dealt
+
+
+def _between(batch: QueryBatch) -> tuple[Sequence[type[Message]], Sequence[type[Message]]]:
+    """Messages from each site to who asks, and back."""
+    if batch.is_strict:
+        return kinds_to_querier(batch), kinds_to_site(batch)
+    if batch.rule.second is None:
+        return (HiddenWeights, MaskedOutcome), (HiddenQuery,)
+    return (HiddenWeights, MaskedOutcome, MaskedBallot), (HiddenQuery, MaskedBallot)

@@ -99,13 +99,15 @@ class Terms:
             )
 
         _ = self.rule  # refuses a mechanism, limit or number of labels that cannot be
+        if self.mode not in set(VoteMode):
+            raise ParameterError(f"a vote has no mode {self.mode}; use {', '.join(VoteMode)}")
         if self.is_strict:
             require_strict(self.mechanism)
 
     @property
     def is_strict(self) -> bool:
         """Whether sites and who asks compute without a dealer."""
-        return self.mode is VoteMode.STRICT
+        return self.mode == VoteMode.STRICT
 
     @property
     def rule(self) -> BallotRule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpal.capc.account import batch_event, bytes_of_batch, epsilon_of_batches
+from dpal.capc.account import batch_event, bytes_of_batch, bytes_passed_on, epsilon_of_batches
 from dpal.capc.terms import GUARDIAN, QUERIER, Terms, VoteMode
 from dpal.planning.listed_plan import CertifiedList
 from dpal.reports.report import Table
@@ -36,6 +36,7 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
             party: {"receives": received, "sends": sent}
             for party, (received, sent) in bytes_of_batch(terms).items()
         },
+        "bytes_passed_on": bytes_passed_on(terms),
     }
 
 
@@ -68,6 +69,8 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
         )
         for party, both in facts["bytes_of_a_batch"].items()
     ]
+    passed_on = f"{facts['bytes_passed_on'] / _MEGABYTE:.2f} MB"
+    traffic.append(("guardian, for others", passed_on, passed_on))
     return [
         Table("What is asked, and what it costs every record", ("what", "value"), tuple(rows)),
         Table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from dpal.accounting.events import SkellamCounts
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc import strict_messages, strict_querier
-from dpal.capc.account import batch_event, bytes_of_batch, certified_account, epsilon_of_batches
+from dpal.capc.account import (
+    batch_event,
+    bytes_of_batch,
+    bytes_passed_on,
+    certified_account,
+    epsilon_of_batches,
+)
 from dpal.capc.ballot_rules import STRICT, ballot_rule, require_strict
 from dpal.capc.batch_start import start_guardian, start_querier, start_site
 from dpal.capc.frames import largest_frame
@@ -119,6 +125,7 @@ def test_sizes_are_the_least_that_hold_every_number(kind, features):
         numbers = bits @ rule.second.weights.T + rule.second.constants
         half = 1 << (sizes.ballot_bits - 1)
         assert numbers.min() >= -half and numbers.max() < half
+        assert numbers.min() < -half // 2 or numbers.max() >= half // 2
 
 
 def test_a_few_sites_are_worked_with_at_once(monkeypatch):
@@ -182,6 +189,10 @@ def test_every_party_sees_uniform_numbers_alone(mechanism):
     checked = 0
     for key, values in views(vote).items():
         assert uniform_chance(values) > FALSE_ALARM, key
+        # Power: of each field, 3 % of the bytes that hide nothing are seen.
+        data = np.ascontiguousarray(values).view(np.uint8).copy()
+        data[: 3 * data.size // 100] = 5
+        assert uniform_chance(data) < FALSE_ALARM, key
         checked += 1
     assert checked >= (11 if mechanism is Mechanism.BINARY else 13)
 
@@ -391,6 +402,7 @@ def test_noisy_counts_are_what_is_charged():
     assert event == batch_event(replace(terms, colluding=1, sigma=9.0))
     settings = certified_account("strict", strict).plan.spec.settings
     assert "guardian" in settings["holds_against"] and settings["terms"]["mode"] == "strict"
+    assert replace(terms, mode=cast(Any, "strict")).is_strict, "in plain text, too"
     helper = certified_account("helper", terms).plan.spec.settings
     assert "holds_against" not in helper and "mode" not in helper["terms"]
     own, other = (epsilon_of_batches(each, colluding=0) for each in (strict, terms))
@@ -404,6 +416,12 @@ def test_bytes_are_those_that_are_sent(votes):
             sent = sum(len(data) for sender, _, _, data in vote.wire if sender == party)
             found = bytes_of_batch(terms)[name]
             assert party == vote.batch.dealer or found == (got, sent), (party, found, got, sent)
+
+
+def test_bytes_passed_on_are_those_between_sites_and_who_asks(votes):
+    for terms, vote in zip((TERMS, CLASSES), votes, strict=True):
+        passed = sum(len(data) for sender, to, _, data in vote.wire if GUARDIAN not in (sender, to))
+        assert bytes_passed_on(terms) == passed
 
 
 def test_512_features_and_20_labels_take_less_than_half_a_megabyte_a_site():
