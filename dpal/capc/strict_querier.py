@@ -64,8 +64,8 @@ class QuerierPair:
 
     batch: QueryBatch
     features: Features
-    seed: bytes
-    keys: Bytes | None = None
+    seed: bytes = field(repr=False)
+    keys: Bytes | None = field(default=None, repr=False)
     row_hash: RowHash | None = None
     rows: Words | None = None
     awaits: type[Message] | None = TransferChoices

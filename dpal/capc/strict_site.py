@@ -60,7 +60,7 @@ class StrictSiteBatch:
 
     plain: SiteBatch
     seed: bytes = field(repr=False)
-    keys: Bytes | None = None
+    keys: Bytes | None = field(default=None, repr=False)
     row_hash: RowHash | None = None
     numbers: Ring | None = None
     awaits: type[Message] | None = TransferOffer
