@@ -198,7 +198,7 @@ def test_a_plan_says_what_it_costs_and_refuses_what_is_too_dear(tmp_path):
     assert strict["epsilon"] > planned["epsilon"] and strict["mode"] == "strict"
     assert strict["epsilon_by_colluding"]["10"] == planned["epsilon_by_colluding"]["10"]
     assert strict["bytes_of_a_batch"]["querier"]["receives"] > 100e6
-    assert "guardian and who asks" in dpal("plan", "--config", file)[1]
+    assert "and who asks" in dpal("plan", "--config", file)[1]
     for wrong in (
         {"batches": 9},
         {"mode": "other"},
