@@ -26,6 +26,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from dpal.config.capc import GuardianConfig, QuerierConfig, SiteConfig, SitesVoteConfig
+from dpal.config.retraining import RetrainingConfig
 from dpal.config.section import Section
 from dpal.config.watch import WatchConfig
 from dpal.runs.kinds import KINDS
@@ -82,6 +83,7 @@ def generated() -> dict[str, str]:
         ("the guardian", GuardianConfig),
         ("a site", SiteConfig),
         ("who asks", QuerierConfig),
+        ("who asks and retrains", RetrainingConfig),
     ):
         pages["reference/settings-capc.md"] += _settings(f"\n## Of {party}", settings)
     for source, place in BROUGHT_IN.items():

@@ -144,7 +144,6 @@ def parse_capc(kind: type[C], values: Mapping[str, Any], place: Path) -> C:
         for name, value in config
         if isinstance(value, Path) and not value.is_absolute()
     }
-    if isinstance(config, GuardianConfig):
-        inside = {"artifacts": place / config.runtime.artifacts}
-        moved["runtime"] = config.runtime.model_copy(update=inside)
+    if isinstance(runtime := getattr(config, "runtime", None), RuntimeConfig):
+        moved["runtime"] = runtime.model_copy(update={"artifacts": place / runtime.artifacts})
     return config.model_copy(update=moved)
