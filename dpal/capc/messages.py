@@ -159,7 +159,7 @@ class QuerierBallotDeal(_Dealt):
     """From the guardian to who asks: the second round, one deal for all sites."""
 
     kind = 10
-    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("sites", "queries", "counts")}
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("sites", "queries", "next")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ class SiteBallotDeal(_Dealt):
     """From the guardian to a site: the second round."""
 
     kind = 11
-    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "counts")}
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "next")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +227,16 @@ class _Shares(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedBallot(_Shares):
-    """Between a site and who asks, from both: its share of the second round, under its mask."""
+class MaskedBallot(Message):
+    """Between a site and who asks, from both: its share of the second round, under its mask.
+
+    Attributes:
+      values: (queries, compared).
+    """
 
     kind = 12
+    layout: ClassVar[Layout] = {"values": ("<u4", ("queries", "next"))}
+    values: Ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,6 +307,7 @@ def _shape(dimensions: tuple[str, ...], batch: QueryBatch) -> tuple[int, ...]:
         "queries": batch.queries,
         "labels": batch.labels,
         "outcomes": batch.rule.outcomes,
+        "next": batch.rule.compared_next,
         "counts": batch.rule.counts,
         "features": batch.features,
     }

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc.frames import largest_frame
@@ -46,9 +53,10 @@ class SitesVoteConfig(Section):
     batches: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 1
     """That may ever be asked, by all who ask together."""
     mechanism: Mechanism = Mechanism.BINARY
-    """What sites vote on: binary, top_m, gnmax or powerset."""
-    limit: Annotated[int | None, Field(ge=1)] = None
-    """Positives of a ballot, at most: of top_m, and where it is wanted of powerset."""
+    """What sites vote on: binary, top_m, tau_l2, tau_l1, gnmax or powerset."""
+    limit: Annotated[int | float | None, Field(ge=1, allow_inf_nan=False)] = None
+    """Positives of a ballot, at most: of top_m, and where it is wanted of powerset. Of tau_l2 and
+    tau_l1 the norm that ballots are scaled down to, such as 1.8."""
     sigma: Annotated[float, Field(ge=0.1, le=200)]
     """Noise on each count, in votes; a yes-or-no label has two."""
     colluding: Annotated[int, Field(ge=0)] = 0
@@ -59,6 +67,11 @@ class SitesVoteConfig(Section):
     """Promised to every record of every site, for all batches."""
     delta: Fraction
     """Failure probability; below one over the records of a site."""
+
+    @field_validator("limit")
+    @classmethod
+    def _whole(cls, limit: float | None) -> float | None:
+        return int(limit) if limit is not None and limit == int(limit) else limit
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
