@@ -107,10 +107,11 @@ def begin_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianBatch,
         **dealt_fields(querier_seed, salt, corrections, len(batch.sites), *shape),
         products=products,
     )
-    outbox = [Outgoing(QUERIER, deal)]
+    outbox = []  # sites first: they can begin while the largest message is on its way
     for place, (site, seed) in enumerate(site_seeds.items()):
         own = corrections.part(place * batch.compared, (place + 1) * batch.compared)
         outbox.append(Outgoing(site, SiteDeal(**dealt_fields(seed, salt, own, *shape))))
+    outbox.append(Outgoing(QUERIER, deal))
     if batch.rule.second is not None:
         outbox += _ballot_deals(batch, rng)
     total = np.zeros((batch.queries, batch.rule.counts), dtype=np.uint32)

@@ -45,12 +45,12 @@ class Message:
 
     def encode(self, batch: QueryBatch) -> bytes:
         """Its bytes."""
-        parts = [bytes([FORMAT, self.kind]), batch.number.to_bytes(4, "little")]
+        parts: list[Any] = [bytes([FORMAT, self.kind]), batch.number.to_bytes(4, "little")]
         for name, (dtype, dimensions) in self.layout.items():
             array = np.ascontiguousarray(getattr(self, name), dtype=dtype)
             if array.shape != _shape(dimensions, batch):
                 raise ProtocolError(f"{type(self).__name__} has a field {name} of another size")
-            parts.append(array.tobytes())
+            parts.append(array.reshape(-1).view(np.uint8).data)
         return b"".join(parts)
 
     @classmethod
