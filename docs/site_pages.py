@@ -25,7 +25,13 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from dpal.config.capc import GuardianConfig, QuerierConfig, SiteConfig, SitesVoteConfig
+from dpal.config.capc import (
+    CnnConfig,
+    GuardianConfig,
+    QuerierConfig,
+    SiteConfig,
+    SitesVoteConfig,
+)
 from dpal.config.retraining import RetrainingConfig
 from dpal.config.section import Section
 from dpal.config.watch import WatchConfig
@@ -84,6 +90,7 @@ def generated() -> dict[str, str]:
         ("a site", SiteConfig),
         ("who asks", QuerierConfig),
         ("who asks and retrains", RetrainingConfig),
+        ("one of three parties that evaluate a small net", CnnConfig),
     ):
         pages["reference/settings-capc.md"] += _settings(f"\n## Of {party}", settings)
     for source, place in BROUGHT_IN.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     ConfigDict,
@@ -137,6 +137,34 @@ class QuerierConfig(PartyConfig):
     """Parquet with `id` and `features` (lists of whole numbers of 8 bits); private."""
     answers: Path
     """Parquet that is written: `id`, `labels`, and in `query` what tells other queries apart."""
+
+
+class CnnConfig(Section):
+    """One of the three parties that evaluate a site's small net on images of who asks."""
+
+    model_config = ConfigDict(title="A small net between three parties")
+
+    party: Literal["querier", "site", "guardian"]
+    """Which of the three this is."""
+    addresses: Annotated[list[str], Field(min_length=3, max_length=3)]
+    """Host and port of who asks, of the site and of the guardian; the same for all."""
+    queries: Annotated[int, Field(ge=1, le=MOST_QUERIES)]
+    """Images; the same for all."""
+    labels: Annotated[int, Field(ge=1, le=MOST_LABELS)]
+    """Outputs of the net; the same for all."""
+    keys: Path
+    """Folder with key.pem, certificate.pem and authority.pem."""
+    input: Path | None = None
+    """.npz of who asks, with `images` (queries, 28, 28), or of the site, with its net; private."""
+    output: Path | None = None
+    """Of who asks and the site: .npz that is written, with `shares`; private."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        files = (self.input is not None) + (self.output is not None)
+        if files != (0 if self.party == "guardian" else 2):
+            raise ValueError("who asks and the site have an input and an output, the guardian none")
+        return self
 
 
 C = TypeVar("C", bound=Section)
