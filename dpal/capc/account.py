@@ -17,6 +17,8 @@ from dpal.accounting.events import (
     Release,
     SkellamCounts,
     SkellamMajorities,
+    SkellamScaledCounts,
+    SkellamScaledMajorities,
 )
 from dpal.accounting.events.skellam_votes import LEAST_SIGMA, MOST_SIGMA
 from dpal.canonical import plain
@@ -52,7 +54,7 @@ def batch_name(number: int) -> str:
     return f"votes/{number}"
 
 
-def batch_event(terms: Terms) -> SkellamCounts:
+def batch_event(terms: Terms) -> SkellamCounts | SkellamScaledCounts:
     """What a batch tells those who may collude, of the counts that one ballot can change.
 
     Where noisy counts are released, these. Else, without colluding sites, the answers. The site
@@ -60,8 +62,19 @@ def batch_event(terms: Terms) -> SkellamCounts:
     otherwise these are charged. So they are in strict mode, where the guardian may do the same.
     """
     tells = terms.colluding or terms.tells_counts or terms.is_strict
+    if terms.rule.entries:
+        return _scaled_event(terms, tells=bool(tells))
     event = SkellamCounts if tells else SkellamMajorities
     return event(answers=terms.queries * terms.rule.changed, sigma=terms.charged_sigma)
+
+
+def _scaled_event(terms: Terms, *, tells: bool) -> SkellamScaledCounts:
+    """The same of scaled ballots: by the dearest change that one can make."""
+    event = SkellamScaledCounts if tells else SkellamScaledMajorities
+    rule = terms.rule
+    return event(
+        queries=terms.queries, entries=rule.entries, parts=rule.parts, sigma=terms.charged_sigma
+    )
 
 
 def batch_release(terms: Terms, number: int) -> Release:
@@ -105,7 +118,7 @@ def epsilon_of_batches(terms: Terms, *, colluding: int) -> float | None:
       Epsilon; None where there are too few sites, or noise is too little or too much to say.
     """
     honest = len(terms.sites) - colluding - terms.absent
-    variance = terms.share_variance * max(0, honest)
+    variance = terms.share_variance * max(0, honest) / terms.rule.parts**2
     sigma = (variance if terms.tells_counts else 2 * variance) ** 0.5
     if honest < 2 or not LEAST_SIGMA <= (2 * variance) ** 0.5 <= MOST_SIGMA:
         return None

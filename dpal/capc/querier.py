@@ -21,7 +21,15 @@ from dpal.capc.messages import (
     QuerierBallotDeal,
     QuerierDeal,
 )
-from dpal.capc.parties import Outbox, Outgoing, first_round, pad, second_round, unexpected
+from dpal.capc.parties import (
+    Outbox,
+    Outgoing,
+    ballot_shares,
+    first_round,
+    pad,
+    second_round,
+    unexpected,
+)
 from dpal.capc.ring import Ring, ring_product, to_ring
 from dpal.capc.shared_signs import SignKeys, sign_keys, sign_shares
 from dpal.capc.terms import GUARDIAN, Features, QueryBatch
@@ -44,7 +52,7 @@ class QuerierBatch:
       weights: what sites sent of their hidden weights.
       own: (queries, outcomes) its masked shares of each site's outcomes.
       replies: the sites' masked shares.
-      ballots: (queries, counts) the sites' masked shares of the second round.
+      ballots: (queries, compared) the sites' masked shares of the second round.
       margin: (queries, counts) its share of the noisy margins, masked, or of the noisy counts.
       answers: (queries, counts) at the end: the noisy majorities, 0 or 1, or the noisy counts.
     """
@@ -160,7 +168,7 @@ class QuerierBatch:
                 Outgoing(site, MaskedBallot(own)) for site, own in zip(sites, ballots, strict=True)
             )
             others = np.stack([self.ballots[site] for site in sites])
-            votes = _shares(ballots + others, self.ballot_deal)
+            votes = ballot_shares(votes, _shares(ballots + others, self.ballot_deal), self.batch)
         state, more = self.counted(votes)
         return state, (*outbox, *more)
 
@@ -173,7 +181,7 @@ class QuerierBatch:
         if last is None:
             return replace(self, margin=count), ()
         # Yes where more than half are for it: twice the count, less sites and one, is not negative.
-        margin = 2 * count - np.uint32(len(sites) + 1)
+        margin = 2 * count - np.uint32(len(sites) * self.batch.rule.parts + 1)
         margin += _keys(last).masks.reshape(margin.shape)
         return replace(self, margin=margin), (Outgoing(GUARDIAN, MaskedMargin(margin)),)
 

@@ -138,7 +138,7 @@ class GarbledBallots(_Garbled):
     """Of the second round."""
 
     kind = 39
-    layout: ClassVar[Layout] = _tables("ballot carries", "queries", "counts")
+    layout: ClassVar[Layout] = _tables("ballot carries", "queries", "next")
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,14 @@ from dpal.capc.base_transfers import Bytes, offer_keys, offered_keys
 from dpal.capc.garbled_signs import evaluate_signs, wire_labels
 from dpal.capc.key_streams import fresh_seed
 from dpal.capc.messages import LastDeal, Message
-from dpal.capc.parties import Outbox, Outgoing, first_round, second_round, unexpected
+from dpal.capc.parties import (
+    Outbox,
+    Outgoing,
+    ballot_shares,
+    first_round,
+    second_round,
+    unexpected,
+)
 from dpal.capc.querier import QuerierBatch
 from dpal.capc.ring import Ring
 from dpal.capc.strict_messages import (
@@ -58,6 +65,7 @@ class QuerierPair:
       keys: (2, 128, 32) of which the site chose one of each two, once it did.
       row_hash: likewise.
       rows: of the transfers that are under way.
+      outcomes: (queries, outcomes) shares of what the first of two rounds found.
       awaits: the site's next message; None once there are votes.
       votes: (queries, counts) shares of the site's votes, at the end.
     """
@@ -68,6 +76,7 @@ class QuerierPair:
     keys: Bytes | None = field(default=None, repr=False)
     row_hash: RowHash | None = None
     rows: Words | None = None
+    outcomes: Ring | None = None
     awaits: type[Message] | None = TransferChoices
     votes: Ring | None = None
 
@@ -102,11 +111,15 @@ class QuerierPair:
                 return self._done(votes), None
             numbers = second_round(votes, self.batch, constants=True)
             pair, columns = self._asking(bits_of(numbers, self._sizes.ballot_bits), BALLOTS)
-            return replace(pair, awaits=GarbledBallots), BallotColumns(columns)
+            pair = replace(pair, outcomes=votes, awaits=GarbledBallots)
+            return pair, BallotColumns(columns)
         tables = GarbledBallots.decode(data, self.batch).tables
         labels = wire_labels(self.rows, len(tables.first), self._sizes.ballot_bits)
         votes = evaluate_signs(tables, labels, self.row_hash, BALLOTS)
-        return self._done(votes.reshape(self.batch.queries, self.batch.rule.counts)), None
+        votes = votes.reshape(self.batch.queries, self.batch.rule.compared_next)
+        if self.outcomes is None:
+            raise unexpected("a site", ())
+        return self._done(ballot_shares(self.outcomes, votes, self.batch)), None
 
     @property
     def asked_all(self) -> bool:
@@ -137,7 +150,8 @@ class QuerierPair:
 
     def _done(self, votes: Ring) -> QuerierPair:
         """Keys and rows have served."""
-        return replace(self, keys=None, row_hash=None, rows=None, awaits=None, votes=votes)
+        done = replace(self, keys=None, row_hash=None, rows=None, outcomes=None, awaits=None)
+        return replace(done, votes=votes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

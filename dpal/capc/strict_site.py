@@ -15,7 +15,14 @@ from dpal.capc.base_transfers import Bytes, choose_keys
 from dpal.capc.garbled_signs import GarbledTables, garble_signs, wire_labels
 from dpal.capc.key_streams import KeyStream, fresh_seed
 from dpal.capc.messages import Message
-from dpal.capc.parties import Outbox, Outgoing, first_round, second_round, unexpected
+from dpal.capc.parties import (
+    Outbox,
+    Outgoing,
+    ballot_shares,
+    first_round,
+    second_round,
+    unexpected,
+)
 from dpal.capc.ring import Ring, to_ring
 from dpal.capc.site import SiteBatch
 from dpal.capc.strict_messages import (
@@ -87,8 +94,10 @@ class StrictSiteBatch:
             raise unexpected(sender, self.awaited)
         if sender == GUARDIAN:
             BatchCharged.decode(data, self.batch)
-            short = self.batch.rule.second is None
-            plain, outbox = self.plain.voted(self._outcomes() if short else self._ballots())
+            votes = self._outcomes()
+            if self.batch.rule.second is not None:
+                votes = ballot_shares(votes, self._ballots(), self.batch)
+            plain, outbox = self.plain.voted(votes)
             return replace(self, plain=plain), outbox
         if self.awaits is TransferOffer:
             return self._chosen(TransferOffer.decode(data, self.batch).point)
@@ -158,7 +167,9 @@ class StrictSiteBatch:
         return KeyStream(self.seed, "outcomes").ring(self.batch.queries, self.batch.rule.outcomes)
 
     def _ballots(self) -> Ring:
-        return KeyStream(self.seed, "ballots").ring(self.batch.queries, self.batch.rule.counts)
+        return KeyStream(self.seed, "ballots").ring(
+            self.batch.queries, self.batch.rule.compared_next
+        )
 
     def _bias(self) -> Ring:
         return to_ring(sizes_of(self.batch).bounded_bias(self.plain.model.bias))

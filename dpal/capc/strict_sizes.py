@@ -82,7 +82,7 @@ class StrictSizes:
     @cached_property
     def lengths(self) -> Mapping[str, int]:
         """Dimensions of messages, by name."""
-        outcomes, counts = self.queries * self.rule.outcomes, self.queries * self.rule.counts
+        outcomes, nexts = self.queries * self.rule.outcomes, self.queries * self.rule.compared_next
         return {
             "point": POINT_BYTES,
             "transfers": TRANSFERS,
@@ -91,7 +91,7 @@ class StrictSizes:
             "top bits": _beyond(self.outcome_bits, _HIGH_BITS),
             "feature bytes": self.queries * self.features * FEATURE_BITS // ROWS_OF_A_BYTE,
             "outcome bytes": whole_bytes(outcomes * self.outcome_bits),
-            "ballot bytes": whole_bytes(counts * self.ballot_bits),
+            "ballot bytes": whole_bytes(nexts * self.ballot_bits),
             "outcome carries": self.outcome_bits - 2,
             "ballot carries": max(0, self.ballot_bits - 2),
         }

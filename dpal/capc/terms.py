@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
+from dpal.accounting.votes.scaled_ballots import MOST_SCALED_SIGMA
 from dpal.canonical import LATER
 from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule, require_strict
 from dpal.capc.ring import MOST_FEATURES
 from dpal.errors import ParameterError
-from dpal.mechanisms.skellam import skellam_noise
+from dpal.mechanisms.skellam import LARGEST_VARIANCE, skellam_noise
 from dpal.randomness import BitSource
 
 GUARDIAN, QUERIER = "guardian", "querier"  # the parties that are no sites
@@ -60,7 +61,8 @@ class Terms:
       epsilon: what all of them may tell of a record of any site, at most.
       delta: failure probability of that.
       mechanism: what sites vote on, one of `dpal.capc.ballot_rules.MECHANISMS`.
-      limit: positives of a ballot, at most, where the mechanism has one.
+      limit: positives of a ballot, at most, where the mechanism has one; of scaled ballots their
+        norm.
       mode: whether the guardian deals keys.
     """
 
@@ -76,7 +78,7 @@ class Terms:
     delta: float = 1e-5
     name: str = "vote"
     mechanism: Mechanism = field(default=Mechanism.BINARY, metadata=LATER)
-    limit: int | None = field(default=None, metadata=LATER)
+    limit: float | None = field(default=None, metadata=LATER)
     mode: VoteMode = field(default=VoteMode.HELPER, metadata=LATER)
 
     def __post_init__(self) -> None:
@@ -98,7 +100,14 @@ class Terms:
                 "absent, which leaves fewer than 2 whose noise counts; lower one of them"
             )
 
-        _ = self.rule  # refuses a mechanism, limit or number of labels that cannot be
+        # Also refuses a mechanism, limit or number of labels that cannot be.
+        if self.rule.entries:
+            check.within(0, MOST_SCALED_SIGMA, sigma=self.sigma)
+            if self.share_variance > LARGEST_VARIANCE:
+                raise ParameterError(
+                    f"sigma {self.sigma:g} is more noise than {len(self.sites)} sites draw exactly "
+                    "in parts of a vote; use less noise, or more sites"
+                )
         if self.mode not in set(VoteMode):
             raise ParameterError(f"a vote has no mode {self.mode}; use {', '.join(VoteMode)}")
         if self.is_strict:
@@ -133,10 +142,12 @@ class Terms:
     def share_variance(self) -> float:
         """Variance of each site's noise, so that any honest sites add up to what is charged.
 
-        Rounded up: of the sites that are there all but `colluding` are honest.
+        Of scaled ballots it is that of parts of a vote. Rounded up: of the sites that are there all
+        but `colluding` are honest.
         """
         honest = len(self.sites) - self.colluding - self.absent
-        return math.nextafter(self.charged_sigma**2 / 2 / honest, math.inf)
+        votes = math.nextafter(self.charged_sigma**2 / 2 / honest, math.inf)
+        return votes * self.rule.parts**2
 
 
 @dataclass(frozen=True, kw_only=True)

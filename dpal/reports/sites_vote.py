@@ -28,7 +28,7 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
         "noise_of_a_count": (terms.charged_sigma**2 / 2) ** 0.5,
         "queries": terms.queries * terms.batches,
         "least_live": terms.least_live,
-        "noise_of_a_site": terms.share_variance**0.5,
+        "noise_of_a_site": terms.share_variance**0.5 / terms.rule.parts,
         "epsilon_by_colluding": {
             str(number): epsilon for number, epsilon in costs.items() if epsilon is not None
         },
