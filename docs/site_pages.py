@@ -25,7 +25,14 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from dpal.config.capc import GuardianConfig, QuerierConfig, SiteConfig, SitesVoteConfig
+from dpal.config.capc import (
+    CnnConfig,
+    GuardianConfig,
+    QuerierConfig,
+    SiteConfig,
+    SitesVoteConfig,
+)
+from dpal.config.retraining import RetrainingConfig
 from dpal.config.section import Section
 from dpal.config.watch import WatchConfig
 from dpal.runs.kinds import KINDS
@@ -82,6 +89,8 @@ def generated() -> dict[str, str]:
         ("the guardian", GuardianConfig),
         ("a site", SiteConfig),
         ("who asks", QuerierConfig),
+        ("who asks and retrains", RetrainingConfig),
+        ("one of three parties that evaluate a small net", CnnConfig),
     ):
         pages["reference/settings-capc.md"] += _settings(f"\n## Of {party}", settings)
     for source, place in BROUGHT_IN.items():

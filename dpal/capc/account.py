@@ -7,6 +7,7 @@ of the ledger, "0", is the records of each site.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dpal.accounting.cohort_spending import campaign_epsilon
@@ -16,6 +17,8 @@ from dpal.accounting.events import (
     Release,
     SkellamCounts,
     SkellamMajorities,
+    SkellamScaledCounts,
+    SkellamScaledMajorities,
 )
 from dpal.accounting.events.skellam_votes import LEAST_SIGMA, MOST_SIGMA
 from dpal.canonical import plain
@@ -35,7 +38,13 @@ from dpal.capc.messages import (
     SiteBallotDeal,
     SiteDeal,
 )
-from dpal.capc.terms import GUARDIAN, QUERIER, Terms, batch_of
+from dpal.capc.strict_messages import (
+    BatchCharged,
+    SiteReady,
+    kinds_to_querier,
+    kinds_to_site,
+)
+from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, Terms, batch_of
 from dpal.planning.listed_plan import CertifiedList, ListedPlan, ListedSpec, certify_list
 from dpal.privacy import Accountant, PrivacyTarget
 
@@ -45,15 +54,27 @@ def batch_name(number: int) -> str:
     return f"votes/{number}"
 
 
-def batch_event(terms: Terms) -> SkellamCounts:
+def batch_event(terms: Terms) -> SkellamCounts | SkellamScaledCounts:
     """What a batch tells those who may collude, of the counts that one ballot can change.
 
     Where noisy counts are released, these. Else, without colluding sites, the answers. The site
     that deals the last comparison could tell who asks the noisy counts, and any may be it, so that
-    otherwise these are charged.
+    otherwise these are charged. So they are in strict mode, where the guardian may do the same.
     """
-    event = SkellamCounts if terms.colluding or terms.tells_counts else SkellamMajorities
+    tells = terms.colluding or terms.tells_counts or terms.is_strict
+    if terms.rule.entries:
+        return _scaled_event(terms, tells=bool(tells))
+    event = SkellamCounts if tells else SkellamMajorities
     return event(answers=terms.queries * terms.rule.changed, sigma=terms.charged_sigma)
+
+
+def _scaled_event(terms: Terms, *, tells: bool) -> SkellamScaledCounts:
+    """The same of scaled ballots: by the dearest change that one can make."""
+    event = SkellamScaledCounts if tells else SkellamScaledMajorities
+    rule = terms.rule
+    return event(
+        queries=terms.queries, entries=rule.entries, parts=rule.parts, sigma=terms.charged_sigma
+    )
 
 
 def batch_release(terms: Terms, number: int) -> Release:
@@ -75,9 +96,17 @@ def certified_account(name: str, terms: Terms) -> CertifiedList:
         name=name,
         target=target,
         accountant=Accountant.RDP if tighter else Accountant.PLD,
-        settings={"pool_size": len(terms.sites), "terms": plain(terms)},
+        settings={"pool_size": len(terms.sites), "terms": plain(terms), **_holds_against(terms)},
     )
     return certify_list(ListedPlan.of(spec, releases))
+
+
+def _holds_against(terms: Terms) -> dict[str, str]:
+    """Who may collude; in strict mode, as certificates of helper mode stay what they were."""
+    if not terms.is_strict:
+        return {}
+    others = f", who asks and {terms.colluding} sites" if terms.colluding else " and who asks"
+    return {"holds_against": f"the guardian{others} together: they find noisy counts"}
 
 
 def epsilon_of_batches(terms: Terms, *, colluding: int) -> float | None:
@@ -89,7 +118,7 @@ def epsilon_of_batches(terms: Terms, *, colluding: int) -> float | None:
       Epsilon; None where there are too few sites, or noise is too little or too much to say.
     """
     honest = len(terms.sites) - colluding - terms.absent
-    variance = terms.share_variance * max(0, honest)
+    variance = terms.share_variance * max(0, honest) / terms.rule.parts**2
     sigma = (variance if terms.tells_counts else 2 * variance) ** 0.5
     if honest < 2 or not LEAST_SIGMA <= (2 * variance) ** 0.5 <= MOST_SIGMA:
         return None
@@ -108,10 +137,12 @@ def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
     def size(*kinds: type[Message]) -> int:
         return sum(kind.size(batch) for kind in kinds)
 
-    from_sites, to_sites = size(HiddenWeights, MaskedOutcome), size(HiddenQuery)
-    to_querier, site_deal = size(QuerierDeal), size(SiteDeal)
-    if terms.rule.second is not None:
-        from_sites, to_sites = from_sites + size(MaskedBallot), to_sites + size(MaskedBallot)
+    from_sites, to_sites = (size(*kinds) for kinds in _between(batch))
+    to_querier, site_deal, to_guardian = size(QuerierDeal), size(SiteDeal), size(PaddedVotes)
+    if terms.is_strict:
+        to_querier, site_deal = 0, size(BatchCharged)
+        to_guardian += size(SiteReady)
+    elif terms.rule.second is not None:
         to_querier += size(QuerierBallotDeal)
         site_deal += size(SiteBallotDeal)
     compared = () if terms.tells_counts else (LastDeal, MaskedMargin)
@@ -122,8 +153,25 @@ def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
             size(*compared[1:]) + sites * to_sites,
         ),
         GUARDIAN: (
-            size(*compared) + sites * size(PaddedVotes),
+            size(*compared) + sites * to_guardian,
             to_querier + answer + sites * site_deal,
         ),
-        "site": (site_deal + to_sites, from_sites + size(PaddedVotes)),
+        "site": (site_deal + to_sites, from_sites + to_guardian),
     }
+
+
+def bytes_passed_on(terms: Terms) -> int:
+    """Bytes of one full batch that the guardian gets for somebody else, and passes on."""
+    batch = batch_of(terms, 1, terms.queries, terms.sites)
+    pair = sum(kind.size(batch) for kinds in _between(batch) for kind in kinds)
+    dealt = 0 if terms.tells_counts else LastDeal.size(batch)  # from the dealing site to who asks
+    return len(terms.sites) * pair + dealt
+
+
+def _between(batch: QueryBatch) -> tuple[Sequence[type[Message]], Sequence[type[Message]]]:
+    """Messages from each site to who asks, and back."""
+    if batch.is_strict:
+        return kinds_to_querier(batch), kinds_to_site(batch)
+    if batch.rule.second is None:
+        return (HiddenWeights, MaskedOutcome), (HiddenQuery,)
+    return (HiddenWeights, MaskedOutcome, MaskedBallot), (HiddenQuery, MaskedBallot)

@@ -59,7 +59,12 @@ class Connection:
         if self.writer.is_closing():  # asyncio's TLS may raise anything else then
             raise VoteAborted(f"the connection to {self.other} is closed")
         try:
-            self.writer.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+            length = len(data).to_bytes(LENGTH_BYTES, "big")
+            if len(data) > _PART:  # a copy of a long frame costs more than one more write
+                self.writer.write(length)
+                self.writer.write(data)
+            else:
+                self.writer.write(length + data)
             self._written += LENGTH_BYTES + len(data)
             taken = self._taken()
             while not await self._drained(patience):

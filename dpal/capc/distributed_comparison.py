@@ -27,13 +27,11 @@ from dpal.capc.key_streams import derived_key
 from dpal.capc.ring import Ring
 from dpal.randomness import Words
 
-Bits = NDArray[np.uint8]
-
 SALT_BYTES: Final = 32
 
-_ONE = np.uint64(1)
-_HIGH = np.uint64(32)
-_MINUS_ONE = np.uint32(0xFFFFFFFF)
+_ZERO, _ONE, _HIGH = np.uint64(0), np.uint64(1), np.uint64(32)
+_AT_ONCE = 8_000  # comparisons that are dealt at a time: so many fit into a processor's cache
+_SEED = ~_ONE  # all bits of a word but the lowest
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,28 +69,25 @@ class NodeGenerator:
 
         return cipher("left"), cipher("right"), cipher("values")
 
-    def children(self, seeds: Words) -> tuple[tuple[Words, Bits, Ring], tuple[Words, Bits, Ring]]:
-        """The left and the right child of each node: seed, bit, number.
+    def children(self, seeds: Words) -> tuple[Words, Words, Words, Words]:
+        """The left and the right child of each node.
 
         Args:
-          seeds: (..., 2) words.
+          seeds: (..., 2) words, the lowest bit of the first apart, which is not part of the seed.
+
+        Returns:
+          What all of the others lack: it is to be added to them; the left and the right seed, its
+          own bit the lowest of the first word; two numbers in the first word of the last.
         """
         mixed = np.empty_like(seeds)
-        mixed[..., 0] = seeds[..., 0] ^ seeds[..., 1]
-        mixed[..., 1] = seeds[..., 0]
-        left, right, values = (self._one_way(cipher, mixed) for cipher in self._ciphers)
-        numbers = values[..., 0]
-        children = []
-        for block, number in ((left, numbers), (right, numbers >> _HIGH)):
-            bits = (block[..., 0] & _ONE).astype(np.uint8)
-            block[..., 0] &= ~_ONE
-            children.append((block, bits, number.astype(np.uint32)))
-        return children[0], children[1]
-
-    @staticmethod
-    def _one_way(cipher: CipherContext, blocks: Words) -> Words:
-        encrypted = np.frombuffer(cipher.update(blocks.data.cast("B")), dtype=np.uint64)
-        return encrypted.reshape(blocks.shape) ^ blocks
+        np.bitwise_and(seeds[..., 0], _SEED, out=mixed[..., 1])
+        np.bitwise_xor(mixed[..., 1], seeds[..., 1], out=mixed[..., 0])
+        data = mixed.data.cast("B")
+        left, right, values = (
+            np.frombuffer(cipher.update(data), dtype=np.uint64).reshape(seeds.shape)
+            for cipher in self._ciphers
+        )
+        return mixed, left, right, values
 
 
 def deal_comparisons(
@@ -107,36 +102,54 @@ def deal_comparisons(
       generator: of the batch.
       levels: bits of the numbers that are compared.
     """
-    seeds, turned = roots, np.stack([np.zeros_like(points), np.ones_like(points)]).astype(np.uint8)
+    found = Corrections(
+        np.empty((levels, points.size, 2), dtype=np.uint64),
+        np.empty((levels + 1, points.size), dtype=np.uint32),
+        np.zeros((2, points.size), dtype=np.uint32),
+    )
+    for start in range(0, points.size, _AT_ONCE):
+        stop = start + _AT_ONCE
+        own = points[start:stop], values[start:stop], roots[:, start:stop]
+        _deal(*own, generator, found.part(start, stop))
+    return found
+
+
+def _deal(
+    points: Ring, values: Ring, roots: Words, generator: NodeGenerator, into: Corrections
+) -> None:
+    levels = len(into.seeds)
+    seeds = roots.copy()
+    seeds[1, :, 0] |= _ONE  # the lowest bit says whether a party corrects what it finds
     reached = np.zeros_like(values)
-    all_seeds, all_values = [], []
-    all_turns = np.zeros((2, points.size), dtype=np.uint32)
     for level in range(levels):
         is_right = _bit(points, levels - 1 - level)
-        bit = is_right.astype(np.uint8)
-        left, right = generator.children(seeds)
-        kept_seeds = np.where(is_right[:, None], right[0], left[0])
-        kept_bits, kept_values = (np.where(is_right, right[i], left[i]) for i in (1, 2))
-        lost_seeds = np.where(is_right[:, None], left[0], right[0])
-        lost_values = np.where(is_right, left[2], right[2])
-        sign = np.where(turned[1] == 1, _MINUS_ONE, np.uint32(1))
-        seed_correction = lost_seeds[0] ^ lost_seeds[1]
+        right_words = _all_or_none(is_right)
+        corrects = seeds[..., 0] & _ONE
+        mixed, left, right, numbers = generator.children(seeds)
+        apart = left ^ right
+        kept = left ^ mixed ^ (apart & right_words[:, None])
+        kept_apart = kept[0] ^ kept[1]
+        correction = kept_apart ^ apart[0] ^ apart[1]  # what the lost children are apart
+        turn_lost = correction[:, 0] & _ONE
+        turn_kept = kept_apart[:, 0] & _ONE ^ _ONE
+        correction[:, 0] ^= turn_lost
+        into.seeds[level] = correction
+        correction[:, 0] |= turn_kept
+        seeds = kept ^ (correction & (_ZERO - corrects)[..., None])
         # Left of the path lie the smaller numbers, which get the value.
-        value_correction = sign * (
-            lost_values[1] - lost_values[0] - reached + np.where(is_right, values, np.uint32(0))
-        )
-        reached = reached - kept_values[1] + kept_values[0] + sign * value_correction
-        turn_left = left[1][0] ^ left[1][1] ^ bit ^ np.uint8(1)
-        turn_right = right[1][0] ^ right[1][1] ^ bit
-        seeds = kept_seeds ^ _where_turned(turned, seed_correction)
-        turned = kept_bits ^ (turned & np.where(is_right, turn_right, turn_left))
-        all_seeds.append(seed_correction)
-        all_values.append(value_correction)
-        all_turns[0] |= turn_left.astype(np.uint32) << np.uint32(level)
-        all_turns[1] |= turn_right.astype(np.uint32) << np.uint32(level)
-    sign = np.where(turned[1] == 1, _MINUS_ONE, np.uint32(1))
-    all_values.append(sign * (_leaf(seeds[1]) - _leaf(seeds[0]) - reached))
-    return Corrections(np.stack(all_seeds), np.stack(all_values), all_turns)
+        both = numbers[..., 0] ^ mixed[..., 0]
+        shift = right_words & _HIGH
+        kept_values = (both >> shift).astype(np.uint32)
+        lost_values = (both >> (_HIGH - shift)).astype(np.uint32)
+        wanted = lost_values[1] - lost_values[0] + values * is_right
+        into.values[level] = _signed(wanted - reached, corrects[1])
+        reached = kept_values[0] - kept_values[1] + wanted
+        turns = (turn_lost ^ turn_kept) & right_words
+        into.turns[0] |= (turn_kept ^ turns).astype(np.uint32) << np.uint32(level)
+        into.turns[1] |= (turn_lost ^ turns).astype(np.uint32) << np.uint32(level)
+    into.values[levels] = _signed(
+        _leaf(seeds[1]) - _leaf(seeds[0]) - reached, seeds[1, :, 0] & _ONE
+    )
 
 
 def comparison_shares(
@@ -152,19 +165,25 @@ def comparison_shares(
       generator: of the batch.
     """
     levels = len(corrections.seeds)
-    seeds, turned = roots, np.full(numbers.size, party, dtype=np.uint8)
+    seeds = roots.copy()
+    seeds[:, 0] |= np.uint64(party)
     total = np.zeros(numbers.size, dtype=np.uint32)
     for level in range(levels):
         is_right = _bit(numbers, levels - 1 - level)
-        left, right = generator.children(seeds)
-        next_seeds = np.where(is_right[:, None], right[0], left[0])
-        bits, values = (np.where(is_right, right[i], left[i]) for i in (1, 2))
-        total += values + turned * corrections.values[level]
+        right_words = _all_or_none(is_right)
+        corrects = seeds[:, 0] & _ONE
+        mixed, left, right, found = generator.children(seeds)
+        values = (found[:, 0] ^ mixed[:, 0]) >> (right_words & _HIGH)
+        total += values.astype(np.uint32) + corrects.astype(np.uint32) * corrections.values[level]
+        seeds = left ^ mixed
+        seeds ^= (left ^ right) & right_words[:, None]
         turns = np.where(is_right, corrections.turns[1], corrections.turns[0])
-        turn = _bit(turns, level).astype(np.uint8)
-        seeds = next_seeds ^ _where_turned(turned, corrections.seeds[level])
-        turned = bits ^ (turned & turn)
-    total += _leaf(seeds) + turned * corrections.values[levels]
+        correction = corrections.seeds[level].copy()
+        correction[:, 0] |= _bit(turns, level)
+        correction &= (_ZERO - corrects)[:, None]
+        seeds ^= correction
+    corrects = (seeds[:, 0] & _ONE).astype(np.uint32)
+    total += _leaf(seeds) + corrects * corrections.values[levels]
     return total if party == 0 else np.uint32(0) - total
 
 
@@ -179,9 +198,15 @@ def _bit(numbers: Ring, place: int) -> NDArray[np.bool_]:
     return np.asarray((numbers >> np.uint32(place)) & np.uint32(1) == 1)
 
 
-def _where_turned(turned: Bits, correction: Words) -> Words:
-    """The correction where the bit is set, else 0."""
-    return correction * turned[..., None].astype(np.uint64)
+def _all_or_none(chosen: NDArray[np.bool_]) -> Words:
+    """Words of ones, or of zeros."""
+    return np.asarray(_ZERO - chosen.astype(np.uint64))
+
+
+def _signed(numbers: Ring, negative: Words) -> Ring:
+    """The numbers, turned around where a bit is set."""
+    turned = np.uint32(0) - negative.astype(np.uint32)
+    return np.asarray((numbers ^ turned) - turned)
 
 
 def _leaf(seeds: Words) -> Ring:

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from dpal.capc.messages import HiddenQuery, QuerierBallotDeal, QuerierDeal
+from dpal.capc.messages import HiddenQuery, Message, QuerierBallotDeal, QuerierDeal
 from dpal.capc.session import SESSION_BYTES, Greeting, Invitation
+from dpal.capc.strict_messages import kinds_to_querier, kinds_to_site
 from dpal.capc.terms import MOST_QUERIES, Terms, batch_of
 from dpal.errors import ParameterError, ProtocolError
 
@@ -131,7 +132,9 @@ def largest_frame(terms: Terms) -> int:
       ParameterError: messages of such a vote are too long for any frame.
     """
     batch = batch_of(terms, 1, terms.queries, terms.sites)
-    kinds = (QuerierDeal, QuerierBallotDeal, HiddenQuery)
+    kinds: tuple[type[Message], ...] = (QuerierDeal, QuerierBallotDeal, HiddenQuery)
+    if batch.is_strict:
+        kinds = (*kinds_to_site(batch), *kinds_to_querier(batch))
     most = max(kind.size(batch) for kind in kinds)
     largest = max(_LEAST, most + SESSION_BYTES + _NAME_BYTES + 64)
     if largest >= 256**LENGTH_BYTES:

@@ -107,10 +107,11 @@ def begin_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianBatch,
         **dealt_fields(querier_seed, salt, corrections, len(batch.sites), *shape),
         products=products,
     )
-    outbox = [Outgoing(QUERIER, deal)]
+    outbox = []  # sites first: they can begin while the largest message is on its way
     for place, (site, seed) in enumerate(site_seeds.items()):
         own = corrections.part(place * batch.compared, (place + 1) * batch.compared)
         outbox.append(Outgoing(site, SiteDeal(**dealt_fields(seed, salt, own, *shape))))
+    outbox.append(Outgoing(QUERIER, deal))
     if batch.rule.second is not None:
         outbox += _ballot_deals(batch, rng)
     total = np.zeros((batch.queries, batch.rule.counts), dtype=np.uint32)
@@ -121,12 +122,13 @@ def _ballot_deals(batch: QueryBatch, rng: BitSource) -> list[Outgoing]:
     """Keys of the second round, which have nothing in common with those of the first."""
     querier_seed, salt = fresh_seed(rng), fresh_seed(rng)
     site_seeds = {site: fresh_seed(rng) for site in batch.sites}
-    shape = (batch.queries, batch.rule.counts)
-    corrections = _corrections(querier_seed, site_seeds, salt, batch.counted)
+    shape = (batch.queries, batch.rule.compared_next)
+    each = batch.queries * batch.rule.compared_next
+    corrections = _corrections(querier_seed, site_seeds, salt, each)
     fields = dealt_fields(querier_seed, salt, corrections, len(batch.sites), *shape)
     outbox = [Outgoing(QUERIER, QuerierBallotDeal(**fields))]
     for place, (site, seed) in enumerate(site_seeds.items()):
-        own = corrections.part(place * batch.counted, (place + 1) * batch.counted)
+        own = corrections.part(place * each, (place + 1) * each)
         outbox.append(Outgoing(site, SiteBallotDeal(**dealt_fields(seed, salt, own, *shape))))
     return outbox
 

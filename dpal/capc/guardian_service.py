@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, cast
 
 from pydantic import BaseModel
 
+from dpal.capc.batch_start import GuardianState, start_guardian
 from dpal.capc.certificates import Identity, PartyRole
 from dpal.capc.connection import Connection, peer_of, server_context
 from dpal.capc.frames import (
@@ -23,10 +24,9 @@ from dpal.capc.frames import (
     Roster,
     largest_frame,
 )
-from dpal.capc.guardian import begin_guardian
-from dpal.capc.parties import unexpected
+from dpal.capc.parties import Outbox, unexpected
 from dpal.capc.session import Invitation, invite
-from dpal.capc.terms import GUARDIAN, QUERIER, Terms, batch_of
+from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, Terms, batch_of
 from dpal.errors import DpalError, ProtocolError, VoteAborted
 from dpal.randomness import secure
 
@@ -70,6 +70,7 @@ class _Session:
     connections: Mapping[str, Connection]
     patience: float
     inbox: asyncio.Queue[Said | DpalError] = field(default_factory=asyncio.Queue)
+    passed_on: float = 0.0  # when the last sealed parcel was, by the clock of the loop
 
     @property
     def id(self) -> str:
@@ -93,8 +94,7 @@ class _Session:
           drops: whether whoever is silent is cut off: each of them has to answer by itself.
         """
         try:
-            async with asyncio.timeout(patience or self.patience):
-                said = await self.inbox.get()
+            said = await self._said(patience or self.patience)
         except TimeoutError as error:
             if drops:
                 for party in awaited:
@@ -108,6 +108,18 @@ class _Session:
         if isinstance(said[1], Abort):
             raise VoteAborted.before_release(f"{self._name(said[0])} says: {said[1].reason}")
         return said
+
+    async def _said(self, patience: float) -> Said | DpalError:
+        """What is said next; parcels that were passed on meanwhile show that others work."""
+        began = asyncio.get_running_loop().time()
+        while True:
+            until = max(began, self.passed_on) + patience
+            try:
+                async with asyncio.timeout_at(until):
+                    return await self.inbox.get()
+            except TimeoutError:
+                if self.passed_on + patience <= until:
+                    raise
 
     async def gather(self, kind: type[Any]) -> dict[str, Any]:
         """One control message of a kind from everybody."""
@@ -267,6 +279,7 @@ class GuardianService:
         elif said.party in session.connections and QUERIER in (party, said.party):
             try:
                 await session.send(said.party, Parcel(session.id, party, said.content))
+                session.passed_on = asyncio.get_running_loop().time()
             except DpalError as error:
                 session.inbox.put_nowait(error)
         else:
@@ -308,22 +321,36 @@ class GuardianService:
             batch = batch_of(self.terms, number, queries, live)
             begins = Begin(session=session.id, number=number, queries=queries)
             await session.broadcast(begins)
-            state, outbox = await asyncio.to_thread(begin_guardian, batch, rng=secure())
-            for outgoing in outbox:
-                content = outgoing.message.encode(batch)
-                await session.send(outgoing.receiver, Parcel(session.id, GUARDIAN, content))
-            while not state.is_done:
-                party, said = await session.next(state.awaited)
-                if not isinstance(said, Parcel):
-                    raise unexpected(party, state.awaited)
-                state, outbox = state.receive(party, said.content)
-            answer = outbox[0].message.encode(batch)
-            self.account.commit(number, answer)
+            state, outbox = await asyncio.to_thread(start_guardian, batch, rng=secure())
+            await self._tell(session, outbox, batch)
+            outbox = ()
+            while not outbox:
+                state, outbox = await self._heard(session, state)
+            # What it says from here on tells something, or lets sites tell something.
+            self.account.commit(number, outbox[0].message.encode(batch))
         finally:
             self.account.leave(number)
-        await session.send(QUERIER, Parcel(session.id, GUARDIAN, answer))
+        try:
+            await self._tell(session, outbox, batch)
+            while not state.is_done:
+                state, outbox = await self._heard(session, state)
+                await self._tell(session, outbox, batch)
+        except DpalError as error:
+            raise VoteAborted(f"{error.args[0]}; batch {number} is charged all the same") from error
         who = session.invitation.querier
         self.say(f"batch {number} of {self.terms.batches} answered for {who}")
+
+    async def _heard(self, session: _Session, state: GuardianState) -> tuple[GuardianState, Outbox]:
+        """What a batch becomes by the next message."""
+        party, said = await session.next(state.awaited)
+        if not isinstance(said, Parcel):
+            raise unexpected(party, state.awaited)
+        return state.receive(party, said.content)
+
+    async def _tell(self, session: _Session, outbox: Outbox, batch: QueryBatch) -> None:
+        for outgoing in outbox:
+            content = outgoing.message.encode(batch)
+            await session.send(outgoing.receiver, Parcel(session.id, GUARDIAN, content))
 
 
 def _kept(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> asyncio.Task[None]:

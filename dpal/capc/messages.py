@@ -17,6 +17,7 @@ from dpal.capc.distributed_comparison import SALT_BYTES, Corrections
 from dpal.capc.key_streams import SEED_BYTES
 from dpal.capc.ring import Ring
 from dpal.capc.shared_signs import LEVELS, SignCorrections
+from dpal.capc.strict_sizes import sizes_of
 from dpal.capc.terms import QueryBatch
 from dpal.errors import ProtocolError
 
@@ -45,12 +46,12 @@ class Message:
 
     def encode(self, batch: QueryBatch) -> bytes:
         """Its bytes."""
-        parts = [bytes([FORMAT, self.kind]), batch.number.to_bytes(4, "little")]
+        parts: list[Any] = [bytes([FORMAT, self.kind]), batch.number.to_bytes(4, "little")]
         for name, (dtype, dimensions) in self.layout.items():
             array = np.ascontiguousarray(getattr(self, name), dtype=dtype)
             if array.shape != _shape(dimensions, batch):
                 raise ProtocolError(f"{type(self).__name__} has a field {name} of another size")
-            parts.append(array.tobytes())
+            parts.append(array.reshape(-1).view(np.uint8).data)
         return b"".join(parts)
 
     @classmethod
@@ -159,7 +160,7 @@ class QuerierBallotDeal(_Dealt):
     """From the guardian to who asks: the second round, one deal for all sites."""
 
     kind = 10
-    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("sites", "queries", "counts")}
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("sites", "queries", "next")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +168,7 @@ class SiteBallotDeal(_Dealt):
     """From the guardian to a site: the second round."""
 
     kind = 11
-    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "counts")}
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "next")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +228,16 @@ class _Shares(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedBallot(_Shares):
-    """Between a site and who asks, from both: its share of the second round, under its mask."""
+class MaskedBallot(Message):
+    """Between a site and who asks, from both: its share of the second round, under its mask.
+
+    Attributes:
+      values: (queries, compared).
+    """
 
     kind = 12
+    layout: ClassVar[Layout] = {"values": ("<u4", ("queries", "next"))}
+    values: Ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,9 +308,12 @@ def _shape(dimensions: tuple[str, ...], batch: QueryBatch) -> tuple[int, ...]:
         "queries": batch.queries,
         "labels": batch.labels,
         "outcomes": batch.rule.outcomes,
+        "next": batch.rule.compared_next,
         "counts": batch.rule.counts,
         "features": batch.features,
     }
+    if batch.is_strict:
+        lengths.update(sizes_of(batch).lengths)
     return tuple(lengths[name] for name in dimensions)
 
 

@@ -63,7 +63,7 @@ def first_round(shares: Ring, batch: QueryBatch) -> Ring:
 
 
 def second_round(shares: Ring, batch: QueryBatch, *, constants: bool) -> Ring:
-    """Shares (..., counts) of what is compared next, of shares (..., outcomes) of the outcomes.
+    """Shares (..., compared) of what is compared next, of shares (..., outcomes) of the outcomes.
 
     Args:
       shares: of one party.
@@ -75,6 +75,21 @@ def second_round(shares: Ring, batch: QueryBatch, *, constants: bool) -> Ring:
         raise ProtocolError("there is no second round in this vote")
     combined = _combined(shares, to_ring(second.weights))
     return combined + to_ring(second.constants) if constants else combined
+
+
+def ballot_shares(outcomes: Ring, found: Ring, batch: QueryBatch) -> Ring:
+    """Shares (..., counts) of ballots.
+
+    Args:
+      outcomes: shares (..., outcomes) of what the first round found.
+      found: shares (..., compared) of what the second one did.
+      batch: whose rule has a second round.
+    """
+    second = batch.rule.second
+    if second is None or second.counted is None or second.kept is None:
+        return found
+    kept = _combined(outcomes, to_ring(second.kept))
+    return kept + _combined(found, to_ring(second.counted))
 
 
 def _combined(shares: Ring, weights: Ring) -> Ring:

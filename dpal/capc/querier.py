@@ -21,7 +21,15 @@ from dpal.capc.messages import (
     QuerierBallotDeal,
     QuerierDeal,
 )
-from dpal.capc.parties import Outbox, Outgoing, first_round, pad, second_round, unexpected
+from dpal.capc.parties import (
+    Outbox,
+    Outgoing,
+    ballot_shares,
+    first_round,
+    pad,
+    second_round,
+    unexpected,
+)
 from dpal.capc.ring import Ring, ring_product, to_ring
 from dpal.capc.shared_signs import SignKeys, sign_keys, sign_shares
 from dpal.capc.terms import GUARDIAN, Features, QueryBatch
@@ -44,7 +52,7 @@ class QuerierBatch:
       weights: what sites sent of their hidden weights.
       own: (queries, outcomes) its masked shares of each site's outcomes.
       replies: the sites' masked shares.
-      ballots: (queries, counts) the sites' masked shares of the second round.
+      ballots: (queries, compared) the sites' masked shares of the second round.
       margin: (queries, counts) its share of the noisy margins, masked, or of the noisy counts.
       answers: (queries, counts) at the end: the noisy majorities, 0 or 1, or the noisy counts.
     """
@@ -71,14 +79,20 @@ class QuerierBatch:
             return frozenset({GUARDIAN})
         came = self.replies if self.batch.rule.second is None else self.ballots
         missing = set(self.batch.sites) - came.keys()
-        return frozenset(missing | ({self.batch.dealer} if self._lacks_last_deal else set()))
+        return frozenset(missing | ({self.batch.dealer} if self.lacks_last_deal else set()))
+
+    @property
+    def may_be_charged(self) -> bool:
+        """Whether the guardian may have all it waits for, and charge."""
+        return self.margin is not None
 
     @property
     def _lacks_second_deal(self) -> bool:
         return self.batch.rule.second is not None and self.ballot_deal is None
 
     @property
-    def _lacks_last_deal(self) -> bool:
+    def lacks_last_deal(self) -> bool:
+        """Whether the dealing site's keys have not come."""
         return not self.batch.tells_counts and self.last_deal is None
 
     def receive(self, sender: str, data: bytes) -> tuple[QuerierBatch, Outbox]:
@@ -91,7 +105,7 @@ class QuerierBatch:
             raise unexpected(sender, self.awaited)
         if sender == GUARDIAN:
             return self._from_guardian(data)
-        if sender == self.batch.dealer and self._lacks_last_deal:
+        if sender == self.batch.dealer and self.lacks_last_deal:
             deal = LastDeal.decode(data, self.batch)
             return replace(self, last_deal=deal)._with_margin()
         if sender in self.batch.sites and sender not in self.weights:
@@ -106,18 +120,22 @@ class QuerierBatch:
         raise unexpected(sender, self.awaited)
 
     def _from_guardian(self, data: bytes) -> tuple[QuerierBatch, Outbox]:
+        if self.margin is not None:
+            return self._released(data, self.margin), ()
         if self.deal is None:
             return replace(self, deal=QuerierDeal.decode(data, self.batch))._asking(self.weights)
         if self._lacks_second_deal:
             deal = QuerierBallotDeal.decode(data, self.batch)
             return replace(self, ballot_deal=deal)._with_margin()
-        if self.margin is None:
-            raise unexpected(GUARDIAN, self.awaited)
+        raise unexpected(GUARDIAN, self.awaited)
+
+    def _released(self, data: bytes, margin: Ring) -> QuerierBatch:
+        """What it becomes by the guardian's last message."""
         if self.batch.tells_counts:
-            counts = PaddedCounts.decode(data, self.batch).values + self.margin
-            return replace(self, answers=_counts(counts)), ()
+            counts = PaddedCounts.decode(data, self.batch).values + margin
+            return replace(self, answers=_counts(counts))
         answer = GuardianAnswer.decode(data, self.batch)
-        return replace(self, answers=self._answers(answer, self.margin)), ()
+        return replace(self, answers=self._answers(answer, margin))
 
     def _asking(self, sites: Iterable[str]) -> tuple[QuerierBatch, Outbox]:
         """Hides the queries for sites whose weights came, once the guardian has dealt."""
@@ -138,7 +156,7 @@ class QuerierBatch:
 
     def _with_margin(self) -> tuple[QuerierBatch, Outbox]:
         """Its share of the noisy counts, or margins, once all sites have answered."""
-        deal, last, sites = self.deal, self.last_deal, self.batch.sites
+        deal, sites = self.deal, self.batch.sites
         if deal is None or self.awaited:
             return self, ()
         votes = _shares(np.stack([self.own[site] + self.replies[site] for site in sites]), deal)
@@ -150,16 +168,22 @@ class QuerierBatch:
                 Outgoing(site, MaskedBallot(own)) for site, own in zip(sites, ballots, strict=True)
             )
             others = np.stack([self.ballots[site] for site in sites])
-            votes = _shares(ballots + others, self.ballot_deal)
+            votes = ballot_shares(votes, _shares(ballots + others, self.ballot_deal), self.batch)
+        state, more = self.counted(votes)
+        return state, (*outbox, *more)
+
+    def counted(self, votes: Ring) -> tuple[QuerierBatch, Outbox]:
+        """What it becomes by its (sites, queries, counts) shares of votes, and what it sends."""
+        last, sites = self.last_deal, self.batch.sites
         count = votes.sum(axis=0, dtype=np.uint32)
         for site in sites:
             count = count - pad(self.secrets[site], self.batch)
         if last is None:
-            return replace(self, margin=count), outbox
+            return replace(self, margin=count), ()
         # Yes where more than half are for it: twice the count, less sites and one, is not negative.
-        margin = 2 * count - np.uint32(len(sites) + 1)
+        margin = 2 * count - np.uint32(len(sites) * self.batch.rule.parts + 1)
         margin += _keys(last).masks.reshape(margin.shape)
-        return replace(self, margin=margin), (*outbox, Outgoing(GUARDIAN, MaskedMargin(margin)))
+        return replace(self, margin=margin), (Outgoing(GUARDIAN, MaskedMargin(margin)),)
 
     def _answers(self, answer: GuardianAnswer, margin: Ring) -> NDArray[np.int64]:
         if self.last_deal is None:

@@ -9,14 +9,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpal.capc.batch_start import start_querier
 from dpal.capc.certificates import Identity
 from dpal.capc.connection import Connection, connect
 from dpal.capc.frames import Abort, Ask, Begin, Invite, Parcel, Roster, largest_frame
 from dpal.capc.guardian_service import PATIENCE
 from dpal.capc.member import SessionMember, join
-from dpal.capc.querier import begin_querier
 from dpal.capc.terms import Features, Terms
 from dpal.errors import DpalError, ProtocolError, VoteAborted
+from dpal.randomness import secure
 
 _LONGER: Final = 2.0  # seconds: the guardian, which knows who is silent, is to say so first
 
@@ -64,12 +65,12 @@ class _Asker:
         if not isinstance(begins, Begin) or begins.queries != len(features):
             raise ProtocolError("the guardian began something else than was asked")
         batch = self._member.begin(begins)
-        state = begin_querier(batch, features, self._member.secrets())
+        state = start_querier(batch, features, self._member.secrets(), rng=secure())
         while state.answers is None:
             try:
                 said = await self.receive()
             except VoteAborted as error:
-                if state.margin is None:
+                if not state.may_be_charged:
                     raise
                 raise VoteAborted(
                     f"{error}; this was after all sites had voted, so that the batch may be "

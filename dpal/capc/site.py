@@ -26,7 +26,15 @@ from dpal.capc.messages import (
     SiteDeal,
     dealt_fields,
 )
-from dpal.capc.parties import Outbox, Outgoing, first_round, pad, second_round, unexpected
+from dpal.capc.parties import (
+    Outbox,
+    Outgoing,
+    ballot_shares,
+    first_round,
+    pad,
+    second_round,
+    unexpected,
+)
 from dpal.capc.ring import Ring, ring_product, to_ring
 from dpal.capc.shared_signs import SignKeys, deal_signs, sign_keys, sign_shares
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, SiteModel
@@ -46,7 +54,8 @@ class SiteBatch:
       secrets: of the session, with who asks and with every other site.
       deal: from the guardian, once it came.
       ballot_deal: likewise, of the second round; none where there is no such round.
-      ballot: (queries, counts) its share of what is compared in the second round, masked.
+      outcomes: (queries, outcomes) its share of what the first of two rounds found; private.
+      ballot: (queries, compared) its share of what is compared in the second round, masked.
       is_done: whether it answered.
     """
 
@@ -57,6 +66,7 @@ class SiteBatch:
     secrets: Mapping[str, bytes]
     deal: SiteDeal | None = None
     ballot_deal: SiteBallotDeal | None = None
+    outcomes: Ring | None = None
     ballot: Ring | None = None
     is_done: bool = False
 
@@ -86,18 +96,20 @@ class SiteBatch:
         if sender == GUARDIAN:
             state = replace(self, ballot_deal=SiteBallotDeal.decode(data, self.batch))
             return state, state._weights()
-        if self.ballot is not None and self.ballot_deal is not None:
+        if self.ballot is not None and self.ballot_deal is not None and self.outcomes is not None:
             other = MaskedBallot.decode(data, self.batch).values
-            return self._voted(_shares(self.ballot + other, self.ballot_deal))
+            found = _shares(self.ballot + other, self.ballot_deal)
+            return self.voted(ballot_shares(self.outcomes, found, self.batch))
         query = HiddenQuery.decode(data, self.batch)
         own, outcomes = self._outcomes(query, self.deal)
         reply = Outgoing(QUERIER, MaskedOutcome(own))
         if self.ballot_deal is None:
-            state, outbox = self._voted(outcomes)
+            state, outbox = self.voted(outcomes)
             return state, (reply, *outbox)
         ballot = second_round(outcomes, self.batch, constants=False)
         ballot += _keys(self.ballot_deal).masks.reshape(ballot.shape)
-        return replace(self, ballot=ballot), (reply, Outgoing(QUERIER, MaskedBallot(ballot)))
+        state = replace(self, outcomes=outcomes, ballot=ballot)
+        return state, (reply, Outgoing(QUERIER, MaskedBallot(ballot)))
 
     def _weights(self) -> Outbox:
         """Its hidden weights: they ask for the query, so nothing of the guardian's is missing."""
@@ -114,7 +126,7 @@ class SiteBatch:
         masked = first_round(own, self.batch) + _keys(deal).masks.reshape(query.masked.shape)
         return masked, _shares(masked + query.masked, deal)
 
-    def _voted(self, votes: Ring) -> tuple[SiteBatch, Outbox]:
+    def voted(self, votes: Ring) -> tuple[SiteBatch, Outbox]:
         """Its shares of the votes leave padded alone."""
         padded = votes + to_ring(self.noise) + self._pads()
         return replace(self, is_done=True), (Outgoing(GUARDIAN, PaddedVotes(padded)),)

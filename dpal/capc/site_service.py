@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dpal.capc.batch_start import SiteState, start_site
 from dpal.capc.certificates import Identity
 from dpal.capc.connection import Connection, connect
 from dpal.capc.frames import Abort, Begin, Invite, Parcel, Roster, largest_frame
 from dpal.capc.guardian_service import NOBODY, PATIENCE
 from dpal.capc.member import SessionMember, join
-from dpal.capc.site import SiteBatch, begin_site
+from dpal.capc.parties import require_new
 from dpal.capc.terms import SiteModel, Terms, noise_share
 from dpal.errors import DpalError, ParameterError, ProtocolError, VoteAborted
 from dpal.randomness import secure
@@ -40,7 +41,8 @@ class SiteService:
     say: Callable[[str], None]
     patience: float = PATIENCE
     _members: dict[str, SessionMember] = field(default_factory=dict)
-    _batches: dict[str, SiteBatch] = field(default_factory=dict)
+    _batches: dict[str, SiteState] = field(default_factory=dict)
+    _voted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.model.weights.shape != (self.terms.labels, self.terms.features):
@@ -116,7 +118,7 @@ class SiteService:
             return await connection.send(member.agree_on_keys(said), patience=self.patience)
         if isinstance(said, Begin):
             batch = member.begin(said)
-            state, outbox = begin_site(
+            state, outbox = start_site(
                 batch,
                 self.identity.name,
                 self.model,
@@ -128,6 +130,10 @@ class SiteService:
             state = self._batches[said.session]
             batch = state.batch
             state, outbox = state.receive(said.party, member.content(said))
+            if batch.is_strict and not state.awaited:
+                # Its noise is all that hides a vote from guardian and who asks: it is added once.
+                require_new(batch.number, self._voted)
+                self._voted.add(batch.number)
         else:
             raise ProtocolError("the guardian sent a message out of turn")
         self._batches[said.session] = state

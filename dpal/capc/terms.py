@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
+from dpal.accounting.votes.scaled_ballots import MOST_SCALED_SIGMA
 from dpal.canonical import LATER
-from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule
+from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule, require_strict
 from dpal.capc.ring import MOST_FEATURES
 from dpal.errors import ParameterError
-from dpal.mechanisms.skellam import skellam_noise
+from dpal.mechanisms.skellam import LARGEST_VARIANCE, skellam_noise
 from dpal.randomness import BitSource
 
 GUARDIAN, QUERIER = "guardian", "querier"  # the parties that are no sites
@@ -25,6 +27,18 @@ MOST_SITES = 1_000
 MOST_BATCHES = 10_000
 
 Features = NDArray[np.int8]
+
+
+class VoteMode(StrEnum):
+    """Who helps sites and who asks to compute.
+
+    Attributes:
+      HELPER: the guardian deals keys; it must not collude.
+      STRICT: nobody does; epsilon holds even if the guardian and who asks collude.
+    """
+
+    HELPER = "helper"
+    STRICT = "strict"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +61,9 @@ class Terms:
       epsilon: what all of them may tell of a record of any site, at most.
       delta: failure probability of that.
       mechanism: what sites vote on, one of `dpal.capc.ballot_rules.MECHANISMS`.
-      limit: positives of a ballot, at most, where the mechanism has one.
+      limit: positives of a ballot, at most, where the mechanism has one; of scaled ballots their
+        norm.
+      mode: whether the guardian deals keys.
     """
 
     sites: tuple[str, ...]
@@ -62,7 +78,8 @@ class Terms:
     delta: float = 1e-5
     name: str = "vote"
     mechanism: Mechanism = field(default=Mechanism.BINARY, metadata=LATER)
-    limit: int | None = field(default=None, metadata=LATER)
+    limit: float | None = field(default=None, metadata=LATER)
+    mode: VoteMode = field(default=VoteMode.HELPER, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.within(2, MOST_SITES, sites=len(self.sites))
@@ -83,7 +100,23 @@ class Terms:
                 "absent, which leaves fewer than 2 whose noise counts; lower one of them"
             )
 
-        _ = self.rule  # refuses a mechanism, limit or number of labels that cannot be
+        # Also refuses a mechanism, limit or number of labels that cannot be.
+        if self.rule.entries:
+            check.within(0, MOST_SCALED_SIGMA, sigma=self.sigma)
+            if self.share_variance > LARGEST_VARIANCE:
+                raise ParameterError(
+                    f"sigma {self.sigma:g} is more noise than {len(self.sites)} sites draw exactly "
+                    "in parts of a vote; use less noise, or more sites"
+                )
+        if self.mode not in set(VoteMode):
+            raise ParameterError(f"a vote has no mode {self.mode}; use {', '.join(VoteMode)}")
+        if self.is_strict:
+            require_strict(self.mechanism)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether sites and who asks compute without a dealer."""
+        return self.mode == VoteMode.STRICT
 
     @property
     def rule(self) -> BallotRule:
@@ -109,10 +142,12 @@ class Terms:
     def share_variance(self) -> float:
         """Variance of each site's noise, so that any honest sites add up to what is charged.
 
-        Rounded up: of the sites that are there all but `colluding` are honest.
+        Of scaled ballots it is that of parts of a vote. Rounded up: of the sites that are there all
+        but `colluding` are honest.
         """
         honest = len(self.sites) - self.colluding - self.absent
-        return math.nextafter(self.charged_sigma**2 / 2 / honest, math.inf)
+        votes = math.nextafter(self.charged_sigma**2 / 2 / honest, math.inf)
+        return votes * self.rule.parts**2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +163,7 @@ class QueryBatch:
       tells_counts: whether noisy counts are released.
       sites: those that are there, in the order of `Terms.sites`.
       dealer: the site that deals the last comparison.
+      is_strict: whether nobody deals the others.
     """
 
     number: int
@@ -138,6 +174,7 @@ class QueryBatch:
     tells_counts: bool
     sites: tuple[str, ...]
     dealer: str
+    is_strict: bool = False
 
     @property
     def compared(self) -> int:
@@ -175,6 +212,7 @@ def batch_of(terms: Terms, number: int, queries: int, live: tuple[str, ...]) -> 
         tells_counts=terms.tells_counts,
         sites=live,
         dealer=live[number % len(live)],  # each in turn
+        is_strict=terms.is_strict,
     )
 
 

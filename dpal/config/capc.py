@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc.frames import largest_frame
@@ -17,6 +24,7 @@ from dpal.capc.terms import (
     MOST_QUERIES,
     MOST_SITES,
     Terms,
+    VoteMode,
 )
 from dpal.config.help import settings_refusal
 from dpal.config.runtime import RuntimeConfig
@@ -46,9 +54,12 @@ class SitesVoteConfig(Section):
     batches: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 1
     """That may ever be asked, by all who ask together."""
     mechanism: Mechanism = Mechanism.BINARY
-    """What sites vote on: binary, top_m, gnmax or powerset."""
-    limit: Annotated[int | None, Field(ge=1)] = None
-    """Positives of a ballot, at most: of top_m, and where it is wanted of powerset."""
+    """What sites vote on: binary, top_m, tau_l2, tau_l1, gnmax or powerset."""
+    limit: Annotated[int | float | None, Field(ge=1, allow_inf_nan=False)] = None
+    """Positives of a ballot, at most: of top_m, and where it is wanted of powerset. Of tau_l2 and
+    tau_l1 the norm that ballots are scaled down to, such as 1.8."""
+    mode: VoteMode = VoteMode.HELPER
+    """helper: the guardian deals keys. strict: epsilon holds even if it colludes with who asks."""
     sigma: Annotated[float, Field(ge=0.1, le=200)]
     """Noise on each count, in votes; a yes-or-no label has two."""
     colluding: Annotated[int, Field(ge=0)] = 0
@@ -59,6 +70,11 @@ class SitesVoteConfig(Section):
     """Promised to every record of every site, for all batches."""
     delta: Fraction
     """Failure probability; below one over the records of a site."""
+
+    @field_validator("limit")
+    @classmethod
+    def _whole(cls, limit: float | None) -> float | None:
+        return int(limit) if limit is not None and limit == int(limit) else limit
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -126,6 +142,34 @@ class QuerierConfig(PartyConfig):
     """Parquet that is written: `id`, `labels`, and in `query` what tells other queries apart."""
 
 
+class CnnConfig(Section):
+    """One of the three parties that evaluate a site's small net on images of who asks."""
+
+    model_config = ConfigDict(title="A small net between three parties")
+
+    party: Literal["querier", "site", "guardian"]
+    """Which of the three this is."""
+    addresses: Annotated[list[str], Field(min_length=3, max_length=3)]
+    """Host and port of who asks, of the site and of the guardian; the same for all."""
+    queries: Annotated[int, Field(ge=1, le=MOST_QUERIES)]
+    """Images; the same for all."""
+    labels: Annotated[int, Field(ge=1, le=MOST_LABELS)]
+    """Outputs of the net; the same for all."""
+    keys: Path
+    """Folder with key.pem, certificate.pem and authority.pem."""
+    input: Path | None = None
+    """.npz of who asks, with `images` (queries, 28, 28), or of the site, with its net; private."""
+    output: Path | None = None
+    """Of who asks and the site: .npz that is written, with `shares`; private."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        files = (self.input is not None) + (self.output is not None)
+        if files != (0 if self.party == "guardian" else 2):
+            raise ValueError("who asks and the site have an input and an output, the guardian none")
+        return self
+
+
 C = TypeVar("C", bound=Section)
 
 
@@ -144,7 +188,6 @@ def parse_capc(kind: type[C], values: Mapping[str, Any], place: Path) -> C:
         for name, value in config
         if isinstance(value, Path) and not value.is_absolute()
     }
-    if isinstance(config, GuardianConfig):
-        inside = {"artifacts": place / config.runtime.artifacts}
-        moved["runtime"] = config.runtime.model_copy(update=inside)
+    if isinstance(runtime := getattr(config, "runtime", None), RuntimeConfig):
+        moved["runtime"] = runtime.model_copy(update={"artifacts": place / runtime.artifacts})
     return config.model_copy(update=moved)

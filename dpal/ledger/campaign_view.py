@@ -142,7 +142,7 @@ class CampaignView:
         return None if entry is None else entry.body
 
     def _find(self, kind: EntryKind, release: str) -> Entry | None:
-        for entry in self.entries():
-            if entry.kind is kind and entry.release == release:
+        for entry in self.store.entries(self.campaign, kind):
+            if entry.release == release:
                 return entry
         return None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpal.capc.account import batch_event, bytes_of_batch, epsilon_of_batches
-from dpal.capc.terms import GUARDIAN, QUERIER, Terms
+from dpal.capc.account import batch_event, bytes_of_batch, bytes_passed_on, epsilon_of_batches
+from dpal.capc.terms import GUARDIAN, QUERIER, Terms, VoteMode
 from dpal.planning.listed_plan import CertifiedList
 from dpal.reports.report import Table
+
+COUNTS = "noisy counts"
 
 _MEGABYTE = 1e6
 
@@ -21,11 +23,12 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
     return {
         **certified.summary(),
         "charged_as": batch_event(terms).mechanism,
-        "released": "noisy counts" if terms.tells_counts else "answers",
+        "released": COUNTS if terms.tells_counts else "answers",
+        "mode": str(terms.mode),
         "noise_of_a_count": (terms.charged_sigma**2 / 2) ** 0.5,
         "queries": terms.queries * terms.batches,
         "least_live": terms.least_live,
-        "noise_of_a_site": terms.share_variance**0.5,
+        "noise_of_a_site": terms.share_variance**0.5 / terms.rule.parts,
         "epsilon_by_colluding": {
             str(number): epsilon for number, epsilon in costs.items() if epsilon is not None
         },
@@ -33,6 +36,7 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
             party: {"receives": received, "sends": sent}
             for party, (received, sent) in bytes_of_batch(terms).items()
         },
+        "bytes_passed_on": bytes_passed_on(terms),
     }
 
 
@@ -45,14 +49,17 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
         ("promise", f"epsilon {facts['target_epsilon']:g} at delta {facts['delta']:g}"),
         ("cost of all batches", f"{facts['epsilon']:.4f} ({facts['accountant']})"),
         ("mechanism", terms.get("mechanism", "binary")),
+        ("mode", facts["mode"]),
         ("released", facts["released"]),
         ("noise on a count", f"{facts['noise_of_a_count']:.3f} votes"),
         ("noise of each site", f"{facts['noise_of_a_site']:.3f} votes"),
     ]
+    strict = facts["mode"] == VoteMode.STRICT
     colluding = [
-        (number, f"{epsilon:.4f}", facts["released"] if number == "0" else "noisy counts")
+        (number, f"{epsilon:.4f}", facts["released"] if number == "0" and not strict else COUNTS)
         for number, epsilon in facts["epsilon_by_colluding"].items()
     ]
+    who = "the guardian and who asks" if strict else "who asks"
     names = {QUERIER: "who asks", GUARDIAN: "guardian", "site": "each site"}
     traffic = [
         (
@@ -62,10 +69,12 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
         )
         for party, both in facts["bytes_of_a_batch"].items()
     ]
+    passed_on = f"{facts['bytes_passed_on'] / _MEGABYTE:.2f} MB"
+    traffic.append(("guardian, for others", passed_on, passed_on))
     return [
         Table("What is asked, and what it costs every record", ("what", "value"), tuple(rows)),
         Table(
-            "If so many sites collude with who asks, at the noise that sites draw",
+            f"If so many sites collude with {who}, at the noise that sites draw",
             ("colluding sites", "epsilon", "what they see"),
             tuple(colluding),
         ),

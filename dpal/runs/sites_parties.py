@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +25,7 @@ from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import Features, SiteModel, Terms
 from dpal.config.capc import GuardianConfig, QuerierConfig, SiteConfig, SitesVoteConfig
-from dpal.errors import DataError
+from dpal.errors import CampaignBusy, DataError, StorageError
 from dpal.files.atomic_writes import atomic_write
 
 Say = Callable[[str], None]
@@ -77,7 +80,14 @@ def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
 
     Raises:
       VoteAborted: the vote ended before all were answered; those that were are in the file.
+      CampaignBusy: another process asks for the same file of answers.
     """
+    with _only_asker(config.answers):
+        _ask_unanswered(vote, config, say)
+    return config.answers
+
+
+def _ask_unanswered(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> None:
     terms = vote.terms()
     identity = load_identity(config.keys, config.querier, PartyRole.QUERIER)
     ids, features = read_queries(config.queries, terms.features)
@@ -86,7 +96,7 @@ def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
     todo = [place for place, name in enumerate(ids) if name not in answered]
     if not todo:
         say(f"all {len(ids):,} queries are answered in {config.answers}")
-        return config.answers
+        return
     _write_answers(config.answers, answered)  # where it cannot be, nothing is asked
     parts = [todo[start : start + terms.queries] for start in range(0, len(todo), terms.queries)]
 
@@ -107,7 +117,28 @@ def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
             patience=config.patience,
         )
     )
-    return config.answers
+
+
+@contextmanager
+def _only_asker(answers: Path) -> Iterator[None]:
+    """Two that ask for the same answers at once would have each of them charged twice."""
+    lock = answers.with_name(f".{answers.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise StorageError(str(lock), error.strerror or type(error).__name__) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise CampaignBusy(
+            f"another process asks for {answers} now; wait for it to end, or stop it and run the "
+            "same command again"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def load_site_model(path: Path) -> SiteModel:

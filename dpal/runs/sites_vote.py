@@ -52,9 +52,11 @@ class SitesVote(Run[ListedPlan]):
     def reserve(self) -> int:
         """As `VoteAccount.reserve`."""
         with self.ledger() as ledger:
-            opened = _reserved(ledger) - _committed(ledger)
-            self.settle_kept(ledger, (int(name.rpartition("/")[2]) for name in opened))
             committed = _committed(ledger)
+            opened = _reserved(ledger) - committed
+            self.settle_kept(ledger, (int(name.rpartition("/")[2]) for name in opened))
+            if opened:
+                committed = _committed(ledger)
             free = (
                 number
                 for number in range(1, self.batches + 1)
@@ -164,4 +166,4 @@ def _reserved(ledger: CampaignLedger) -> set[str]:
 
 
 def _of_kind(ledger: CampaignLedger, kind: EntryKind) -> set[str]:
-    return {entry.release for entry in ledger.entries() if entry.kind is kind}
+    return {entry.release for entry in ledger.store.entries(ledger.campaign, kind)}

@@ -87,7 +87,9 @@ def _known() -> dict[str, Guarded]:
     """All settings that a list may hold."""
     from dpal.config.allow_list import WORKDIR
     from dpal.config.guarded import Guarded, guarded_keys
+    from dpal.config.retraining import RetrainingConfig
     from dpal.runs.kinds import KINDS
 
-    schemas: list[type[BaseModel]] = [*(kind.settings for kind in KINDS.values()), WatchConfig]
+    own = (kind.settings for kind in KINDS.values())
+    schemas: list[type[BaseModel]] = [*own, WatchConfig, RetrainingConfig]
     return {**guarded_keys(*schemas), WORKDIR: Guarded()}

@@ -186,6 +186,26 @@ def query_command(config: Config) -> None:
     out.print(str(answers), markup=False)
 
 
+@capc_app.command("retrain", epilog="Example: dpal capc retrain --config ministry.yaml")
+def retrain_command(config: Config) -> None:
+    """Ask private queries, learn from the answers, report; only what has no answer is asked."""
+    from dpal.config.retraining import parse_retraining
+    from flows.cli.capc_retraining import retrain_here
+
+    retrain_here(parse_retraining(read_values(config), config.parent))
+
+
+@capc_app.command(
+    "cnn", epilog="Example: DPAL_SPU=~/spu/bin/python dpal capc cnn --config cnn.yaml"
+)
+def cnn_command(config: Config) -> None:
+    """Evaluate a site's small net on private images, with who asks, site and guardian at once."""
+    from dpal.config.capc import CnnConfig, parse_capc
+    from flows.cli.capc_cnn import run_sidecar
+
+    run_sidecar(parse_capc(CnnConfig, read_values(config), config.parent), _say)
+
+
 @capc_app.command("demo", epilog="Example: dpal capc demo --folder artifacts/capc-demo")
 def demo_command(
     folder: Annotated[Path, typer.Option(help="New; all files of all parties lie in it.")] = Path(

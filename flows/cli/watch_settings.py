@@ -1,4 +1,4 @@
-"""Reading the settings of a watch and of the campaign that it names, or of any other kind."""
+"""Reading settings of a watch, with the campaign that it names, or of whatever else can run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpal.config.campaign import override
+from dpal.config.retraining import is_retraining, parse_retraining
 from dpal.config.runtime import RunConfig
 from dpal.config.watch import WatchConfig, is_watch, parse_watch, template_values
 from dpal.runs.kinds import parse_any
@@ -19,8 +20,11 @@ def load_any(file: Path, settings: Sequence[str] = ()) -> RunConfig | WatchConfi
     Raises:
       ConfigError: a file is missing, unreadable or says something impossible.
     """
-    if is_watch(read_values(file)):
+    values = read_values(file)
+    if is_watch(values):
         return load_watch(file, settings)
+    if is_retraining(values):
+        return parse_retraining(load_values(file, list(settings)), file.parent)
     return parse_any(load_values(file, list(settings)))
 
 

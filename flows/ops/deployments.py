@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import dpal
 from dpal import check
+from dpal.config.retraining import RetrainingConfig
 from dpal.config.runtime import RunConfig
 from dpal.config.watch import WatchConfig
 from dpal.errors import ConfigError
@@ -184,7 +185,15 @@ _NEW = Deployment(
     pool=CAMPAIGNS,
     about="Starts a campaign on your data: a short form, from which all settings follow.",
 )
-_DEPLOYED = (_NEW, *_RUNS.values(), *_ON_POOLS, _AUDIT, _COLLECT, _WATCH)
+_CAPC = Deployment(
+    flow="capc",
+    name="capc",
+    entrypoint="flows.capc.buy_and_learn",
+    pool=CAMPAIGNS,
+    queue=CAMPAIGNS,
+    about="Asks sites that do not trust each other, and learns from the labels that they give.",
+)
+_DEPLOYED = (_NEW, *_RUNS.values(), _CAPC, *_ON_POOLS, _AUDIT, _COLLECT, _WATCH)
 # Which function runs a flow: all that a worker of ours ever runs.
 ENTRYPOINTS = {deployment.flow: deployment.entrypoint for deployment in _DEPLOYED}
 FLOWS = tuple(ENTRYPOINTS)
@@ -203,7 +212,7 @@ def usual(pools: Sequence[WorkPool]) -> list[Deployment]:
 
 
 def from_file(file: Path) -> Deployment:
-    """The deployment of a campaign's configuration, of an improvement's, or of a watch's.
+    """The deployment of the configuration of a run of any kind, of a retraining, or of a watch.
 
     Raises:
       ConfigError: the file says something impossible, or holds a password.
@@ -211,7 +220,12 @@ def from_file(file: Path) -> Deployment:
     config = load_any(file)
     if isinstance(config, WatchConfig):
         return _of_watch(config)
-    return _of_run(config)
+    if isinstance(config, RetrainingConfig):
+        return _named(
+            _CAPC, config, f"Buys labels of sites as {config.name}, and learns from them."
+        )
+    kind = kind_of(config)
+    return _named(_RUNS[kind.name], config, kind.does_named.format(name=config.name))
 
 
 def pools_of(
@@ -247,10 +261,8 @@ def version() -> str:
     return dpal.__version__
 
 
-def _of_run(config: RunConfig) -> Deployment:
+def _named(usual_one: Deployment, config: RunConfig, about: str) -> Deployment:
     """The deployment of one configuration, beside the one that asks for everything."""
-    kind = kind_of(config)
-    usual_one = _RUNS[kind.name]
     if config.name == usual_one.name:
         raise ConfigError(
             f"name: {config.name} is the deployment that asks for everything in a form; choose "
@@ -262,7 +274,7 @@ def _of_run(config: RunConfig) -> Deployment:
     return replace(
         usual_one,
         name=config.name,
-        about=kind.does_named.format(name=config.name),
+        about=about,
         parameters={"config": config.model_dump(mode="json")},
         schedule=DeploymentSchedule(cron=cron, timezone=zone) if cron else None,
     )

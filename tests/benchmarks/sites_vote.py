@@ -1,6 +1,7 @@
 """A vote between many sites as processes of this machine: queries a second, CPU, bytes.
 
 python -m tests.benchmarks.sites_vote --sites 50 --batches 5
+python -m tests.benchmarks.sites_vote --sites 50 --batches 3 --mode strict
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import resource
 import socket
 import tempfile
 import time
@@ -25,7 +27,7 @@ from dpal.capc.certificates import Identity, PartyRole
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_service import SiteService
-from dpal.capc.terms import Terms
+from dpal.capc.terms import Terms, VoteMode
 from dpal.config.runtime import RuntimeConfig
 from dpal.runs.sites_vote import open_sites_vote
 from tests.capc.parties import Authority
@@ -34,11 +36,18 @@ from tests.capc.together import random_models
 PATIENCE = 60.0
 
 
-def measured(sites: int, batches: int, labels: int = 20, features: int = 512) -> dict[str, Any]:
+def measured(
+    sites: int,
+    batches: int,
+    labels: int = 20,
+    features: int = 512,
+    mode: VoteMode = VoteMode.HELPER,
+) -> dict[str, Any]:
     """Asks batches of 20 queries; the first is not timed, as everybody begins with it."""
     terms = Terms(
         sites=tuple(f"site-{number}" for number in range(sites)), labels=labels,
         features=features, queries=20, sigma=100.0, batches=batches + 1, epsilon=20.0, delta=1e-5,
+        mode=mode,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         place = Path(folder)
@@ -67,20 +76,27 @@ def measured(sites: int, batches: int, labels: int = 20, features: int = 512) ->
             seen.append((time.perf_counter(), {name: _cpu(all_of) for name, all_of in
                                                parties.items()}))  # fmt: skip
 
+        at_rest = psutil.Process().memory_info().rss / (1 << 20)
         address, many = ("127.0.0.1", port), [queries] * (batches + 1)
         asyncio.run(ask_sites(terms, asker, address, "keeper", many, keep, patience=PATIENCE))
     (began, before), (ended, after) = seen[0], seen[-1]
     count = 20 * batches
     received, sent = bytes_of_batch(terms)["querier"]
+    per_query = {name: 1000 * (after[name] - before[name]) / count for name in after}
     return {
+        "mode": str(mode),
         "sites": sites,
         "processes": sites + 2,
         "labels": labels,
         "features": features,
         "queries": count,
         "queries_per_second": count / (ended - began),
-        "cpu_ms_per_query": {name: 1000 * (after[name] - before[name]) / count for name in after},
+        "cpu_ms_per_query": per_query,
+        "cpu_ms_per_query_and_site": {name: each / sites for name, each in per_query.items()},
         "megabytes_per_query_of_who_asks": {"receives": received / 20e6, "sends": sent / 20e6},
+        "megabytes_per_query_and_site": (received + sent) / 20e6 / sites,
+        "most_memory_of_who_asks_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "memory_of_who_asks_before_mb": at_rest,
     }
 
 
@@ -125,5 +141,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, default=50)
     parser.add_argument("--batches", type=int, default=5)
+    parser.add_argument("--mode", choices=list(VoteMode), type=VoteMode, default=VoteMode.HELPER)
     asked = parser.parse_args()
-    print(json.dumps(measured(asked.sites, asked.batches), indent=2))
+    print(json.dumps(measured(asked.sites, asked.batches, mode=asked.mode), indent=2))

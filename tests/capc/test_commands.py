@@ -22,6 +22,7 @@ import yaml
 
 from dpal.capc import querier_service
 from dpal.capc.certificates import KEY, PartyRole, load_identity
+from dpal.capc.terms import VoteMode
 from dpal.certificate.checks import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.verify import verify_certificate
@@ -108,8 +109,13 @@ def test_the_demo_ends_with_a_page_and_a_certificate(tmp_path):
     assert dpal("demo", "--folder", folder, "--data", DATA)[0] == 2
 
 
-def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo):
+@pytest.mark.parametrize("mode", list(VoteMode), ids=str)
+def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo, mode):
     """And masks and keys serve once: they went with the processes, and a new session has others."""
+    settings = demo.folder / "vote.yaml"
+    values = yaml.safe_load(settings.read_text(encoding="utf-8"))
+    if mode is VoteMode.STRICT:  # in which noisy counts are charged, and cost more
+        settings.write_text(yaml.safe_dump({**values, "mode": "strict", "epsilon": 80.0}))
     log = demo.guardian.with_suffix(".log")
     vote = parse_capc(SitesVoteConfig, yaml.safe_load((demo.folder / "vote.yaml").read_text()),
                       demo.folder)  # fmt: skip
@@ -157,6 +163,13 @@ def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo):
         assert code == 2 and str(demo.answers) in complaint
     kinds = [(kind.value, release) for kind, release in ledger_of(demo)]
     assert kinds == [("open", ""), ("hold", ""), ("reserve", "votes/1"), ("commit", "votes/1")]
+    document = read_certificate(demo.certificate.read_text(encoding="utf-8"))
+    assert not any_failed(verify_certificate(document))
+    told = document["plan"]["content"]["spec"]["settings"]
+    assert ("holds_against" in told) is (mode is VoteMode.STRICT)
+    [release] = document["plan"]["content"]["listed"]
+    charged = [charge["event"]["mechanism"] for charge in release["charges"]]
+    assert charged == ["skellam_majorities" if mode is VoteMode.HELPER else "skellam_counts"]
 
 
 def test_nobody_else_can_try_which_query_was_answered(tmp_path):
@@ -180,7 +193,20 @@ def test_a_plan_says_what_it_costs_and_refuses_what_is_too_dear(tmp_path):
     assert planned["bytes_of_a_batch"]["querier"]["receives"] / 20 < 0.9e6
     code, shown, _ = dpal("plan", "--config", file)
     assert code == 0 and "noisy counts" in shown
-    for wrong in ({"batches": 9}, {"sigma": 0}, {"sites": ["s1"]}, {"colluding": 49}, {"more": 1}):
+    file.write_text(yaml.safe_dump({**values, "mode": "strict"}), encoding="utf-8")
+    strict = json.loads(dpal("plan", "--config", file, "--json")[1])
+    assert strict["epsilon"] > planned["epsilon"] and strict["mode"] == "strict"
+    assert strict["epsilon_by_colluding"]["10"] == planned["epsilon_by_colluding"]["10"]
+    assert strict["bytes_of_a_batch"]["querier"]["receives"] > 100e6
+    assert "and who asks" in dpal("plan", "--config", file)[1]
+    for wrong in (
+        {"batches": 9},
+        {"mode": "other"},
+        {"sigma": 0},
+        {"sites": ["s1"]},
+        {"colluding": 49},
+        {"more": 1},
+    ):
         file.write_text(yaml.safe_dump({**values, **wrong}), encoding="utf-8")
         assert dpal("plan", "--config", file)[0] == 2
 

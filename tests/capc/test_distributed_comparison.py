@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 import scipy
@@ -15,6 +17,8 @@ from dpal.capc.distributed_comparison import (
 from dpal.randomness import secure
 
 FALSE_ALARM = 1e-9
+# Digest of keys and shares, by the first version.
+EARLIER = "44fc882734546a57457dc3077cabc6acbd8455b47eb3cf01ee684303c3ad5094"
 
 
 def dealt(points, values, levels):
@@ -48,6 +52,24 @@ def test_numbers_beside_the_point_and_at_both_ends():
         numbers = np.minimum(numbers & np.uint32((1 << 31) - 1), (1 << 31) - 1).astype(np.uint32)
         first, second = results(points, values, numbers, 31)
         assert (first + second == np.where(numbers < points, 7, 0)).all()
+
+
+def test_keys_are_those_of_earlier_versions_and_more_than_are_dealt_at_once_too():
+    """Parties of two versions can vote together: from the same seeds the same keys, to the bit."""
+    count = 8_500
+    words = np.arange(6 * count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    points = (words[:count] >> np.uint64(33)).astype(np.uint32)
+    values = (words[count : 2 * count] >> np.uint64(32)).astype(np.uint32)
+    roots = np.stack([root_seeds(words[2 * count : 4 * count]), root_seeds(words[4 * count :])])
+    before, generator = roots.copy(), NodeGenerator(bytes(range(32)))
+    found = deal_comparisons(points, values, roots, generator, levels=31)
+    shares = [comparison_shares(points ^ np.uint32(5), party, roots[party], found, generator)
+              for party in (0, 1)]  # fmt: skip
+    assert (shares[0] + shares[1] == np.where(points ^ np.uint32(5) < points, values, 0)).all()
+    parts: list[np.ndarray] = [found.seeds, found.values, found.turns, *shares]
+    told = b"".join(part.tobytes() for part in parts)
+    assert hashlib.sha256(told).hexdigest() == EARLIER
+    assert (roots == before).all()
 
 
 @pytest.mark.statistical

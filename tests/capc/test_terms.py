@@ -15,7 +15,7 @@ from tests.capc.together import terms_of
     [
         {"sigma": 0.0}, {"sigma": float("nan")}, {"colluding": -1}, {"colluding": 4}, {"absent": 4},
         {"colluding": 2, "absent": 2}, {"labels": 0}, {"features": 1 << 15}, {"queries": 0},
-        {"sites": 1},
+        {"sites": 1}, {"mode": "Strict"}, {"mode": None},
     ],
 )  # fmt: skip
 def test_terms_that_cannot_be_kept_are_refused(wrong):

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dpal.capc.guardian import begin_guardian
+from dpal.capc.batch_start import start_guardian, start_querier, start_site
 from dpal.capc.parties import Outbox
-from dpal.capc.querier import begin_querier
-from dpal.capc.site import begin_site
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, SiteModel, Terms, batch_of
 from dpal.randomness import secure
 
@@ -79,7 +77,7 @@ def hold_vote(
     batch = batch_of(terms, number, len(features), live or terms.sites)
     secrets = pair_secrets([QUERIER, *batch.sites])
     nothing = np.zeros((batch.queries, batch.rule.counts), dtype=np.int64)
-    vote = Vote(batch, {QUERIER: begin_querier(batch, features, secrets[QUERIER])})
+    vote = Vote(batch, {QUERIER: start_querier(batch, features, secrets[QUERIER], rng=secure())})
     channels: dict[tuple[str, str], deque] = defaultdict(deque)
 
     def post(sender: str, outbox: Outbox) -> None:
@@ -90,10 +88,10 @@ def hold_vote(
 
     for site in batch.sites:
         own = nothing if noise is None else noise[site]
-        state, outbox = begin_site(batch, site, models[site], own, secrets[site], rng=secure())
+        state, outbox = start_site(batch, site, models[site], own, secrets[site], rng=secure())
         vote.parties[site] = state
         post(site, outbox)
-    vote.parties[GUARDIAN], outbox = begin_guardian(batch, rng=secure())
+    vote.parties[GUARDIAN], outbox = start_guardian(batch, rng=secure())
     post(GUARDIAN, outbox)
     while waiting := [channel for channel, queue in channels.items() if queue]:
         chosen = waiting[0 if order is None else int(order.integers(len(waiting)))]

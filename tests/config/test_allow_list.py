@@ -21,6 +21,7 @@ from dpal.config.guarded import (
 )
 from dpal.config.improvement import PublicConfig, parse_public
 from dpal.config.pate import PateConfig, parse_pate
+from dpal.config.retraining import RetrainingConfig
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.vote import VoteConfig
 from dpal.config.watch import WatchConfig
@@ -36,6 +37,7 @@ KINDS: tuple[type[BaseModel], ...] = (
     PublicConfig,
     PateConfig,
     VoteConfig,
+    RetrainingConfig,
     WatchConfig,
     TrainingOrder,
 )
@@ -45,6 +47,7 @@ KINDS: tuple[type[BaseModel], ...] = (
 NO_PLACES = {
     "name": "pattern without a slash",
     "validation.why": "a reason, in words",
+    "querier": "pattern without a slash",
     "after": "an account in the ledger",
     "start.name": "likewise",
     "start.campaign": "a campaign below runtime.artifacts",

@@ -20,6 +20,7 @@ from flows.collect_labels import collect_labels
 from flows.ops.deployments import ENTRYPOINTS, WorkPool, usual
 from tasks.allow_list import ALLOW, ASKED_FOLDER, read_allow_list, write_allow_list
 from tests.conftest import allow, small_values
+from tests.flows.buying import retraining_values
 from tests.flows.watching import watch_values
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
@@ -73,6 +74,7 @@ START: dict[str, Callable[[], dict[str, Any]]] = {
     "train-phase": lambda: {"order": order()},
     "train-repeatable": lambda: {"order": model_order()},
     "audit": lambda: {"config": campaign()},
+    "capc": lambda: {"config": retraining_values()},
     "collect-labels": lambda: {"artifacts": "artifacts"},
     "watch": lambda: {"config": watch_values()},
 }
@@ -88,7 +90,9 @@ def test_no_flow_starts_without_a_list(flow_name, owners_file):
     with pytest.raises(NotAllowed) as refused:
         run_deployed(flow_name, **START[flow_name]())
     assert refused.value.path == str(owners_file)
-    assert refused.value.setting.startswith(("data.", "public.", "ballots.", "runtime.", "folder"))
+    assert refused.value.setting.startswith(
+        ("data.", "public.", "ballots.", "capc.", "runtime.", "folder")
+    )
     assert not Path("artifacts").exists()
 
 

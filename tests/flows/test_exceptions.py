@@ -34,12 +34,14 @@ from dpal.config.brief import CampaignBrief
 from dpal.config.campaign import parse_config
 from dpal.config.improvement import parse_public
 from dpal.config.pate import parse_pate
+from dpal.config.retraining import parse_retraining
 from dpal.errors import DpalError, LabelError, UnexpectedError
 from dpal.files.artifacts import CampaignFolder
 from tasks.boundary import errors_elsewhere, is_server_lost, public_error, reason_of
 from tasks.training_pool.phase_files import TrainingOrder
 from tasks.training_pool.repeatable_order import RepeatableOrder
 from tests.contracts.test_tasks import FLOWS, TASKS
+from tests.flows.buying import retraining_values
 from tests.flows.injections import KINDS, MARKERS, Trap
 from tests.flows.leaks import files_below, naming
 from tests.flows.watching import small_watch
@@ -59,6 +61,7 @@ FIRST = {
     "collect_labels": "waiting_campaigns",
     "watch": "watch_folder",
     "audit_run": "plan",
+    "buy_and_learn": "prepare_to_ask",
 }
 
 
@@ -84,6 +87,7 @@ def parameters(place):
         "collect_labels": (place / "artifacts",),
         "watch": (small_watch(),),
         "audit_run": (config,),
+        "buy_and_learn": (parse_retraining({**retraining_values(), **name}),),
     }
 
 

@@ -12,6 +12,7 @@ from tests.forked import forks
 FLOWS = [
     *(kind.entrypoint.rpartition(".")[0] for kind in KINDS.values()),
     "flows.audit",
+    "flows.capc",
     "flows.collect_labels",
     "flows.train_repeatable",
     "flows.train_phase",

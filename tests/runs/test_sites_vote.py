@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpal.accounting.events import SkellamMajorities
 from dpal.accounting.rdp import epsilon_spent
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.canonical import plain
@@ -91,6 +92,22 @@ def test_a_batch_that_is_still_open_leaves_the_certificate_as_it_was(runtime):
         vote.certify()
         text = vote.folder.certificate.read_text(encoding="utf-8")
     assert not any_failed(verify_certificate(read_certificate(text)))
+
+
+@pytest.mark.parametrize("colluding", [0, 1])
+def test_an_account_of_scaled_ballots_is_certified_and_verified(runtime, colluding):
+    terms = replace(
+        TERMS, mechanism=Mechanism.TAU_L2, limit=1.2, labels=6, colluding=colluding, epsilon=30.0
+    )
+    facts = sites_vote_facts(certified(terms), terms)
+    assert sites_vote_tables(facts) and facts["noise_of_a_count"] == pytest.approx(9 / 2**0.5)
+    assert facts["charged_as"].startswith("skellam_scaled_")
+    with open_sites_vote(certified(terms), runtime) as vote:
+        vote.commit(vote.reserve(), b"answer")
+        vote.certify()
+        text = vote.folder.certificate.read_text(encoding="utf-8")
+    checks = verify_certificate(read_certificate(text))
+    assert not any_failed(checks), checks
 
 
 def test_after_a_guardian_died_nothing_is_charged_twice_or_told_twice(runtime):
@@ -185,7 +202,7 @@ def test_without_collusion_answers_are_charged_and_with_it_noisy_counts():
     assert batch_event(TERMS).mechanism == "skellam_majorities"
     assert batch_event(replace(TERMS, colluding=1)).mechanism == "skellam_counts"
     event = batch_event(TERMS)
-    assert (event.answers, event.sigma) == (15, 9.0)
+    assert event == SkellamMajorities(answers=15, sigma=9.0)
     assert certified().epsilon == pytest.approx(epsilon_spent([event] * 3, delta=1e-5))
 
 

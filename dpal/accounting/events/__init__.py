@@ -35,6 +35,10 @@ from dpal.accounting.events.release import Charge as Charge
 from dpal.accounting.events.release import Release as Release
 from dpal.accounting.events.release import scale_sampling_rate as scale_sampling_rate
 from dpal.accounting.events.secret_draw import SecretDraw as SecretDraw
+from dpal.accounting.events.skellam_scaled_votes import SkellamScaledCounts as SkellamScaledCounts
+from dpal.accounting.events.skellam_scaled_votes import (
+    SkellamScaledMajorities as SkellamScaledMajorities,
+)
 from dpal.accounting.events.skellam_votes import SkellamCounts as SkellamCounts
 from dpal.accounting.events.skellam_votes import SkellamMajorities as SkellamMajorities
 from dpal.accounting.events.subsampled_gaussian import PhaseExposure as PhaseExposure
@@ -68,6 +72,8 @@ for _kind in (
     CostBoundedVotes,
     SkellamCounts,
     SkellamMajorities,
+    SkellamScaledCounts,
+    SkellamScaledMajorities,
     SecretDraw,
 ):
     register_event(_kind)

@@ -32,6 +32,20 @@ _ROUNDED_UP: Final = 1 + 1e-9
 _MOST_ORDER: Final = 1 << 12  # far beyond any order at which a divergence is asked for
 
 
+def log_ratios(variance: float, reach: int) -> Floats:
+    """Logarithm of the chance of k + 1 over that of k, for k = 0, ..., reach - 1.
+
+    Args:
+      variance: of the noise, above 0.
+      reach: how many; begun so far out that the first guess is forgotten.
+    """
+    ratios = np.empty(reach)
+    following = variance / (2 * (reach + 1))
+    for k in range(reach - 1, -1, -1):
+        following = ratios[k] = 1 / (2 * (k + 1) / variance + following)
+    return np.log(ratios)
+
+
 @lru_cache(maxsize=32)
 def skellam_log_masses(variance: float) -> Floats:
     """Log-chances of -K, ..., K; beyond K there is less than any float.
@@ -39,13 +53,8 @@ def skellam_log_masses(variance: float) -> Floats:
     Args:
       variance: of the noise, above 0.
     """
-    reach = _reach(variance)
-    ratios = np.empty(reach)  # chance of k + 1 over that of k
-    following = variance / (2 * (reach + 1))
-    for k in range(reach - 1, -1, -1):
-        following = ratios[k] = 1 / (2 * (k + 1) / variance + following)
     start = math.log(float(scipy.special.ive(0, variance)))
-    above = start + np.concatenate([[0.0], np.cumsum(np.log(ratios))])
+    above = start + np.concatenate([[0.0], np.cumsum(log_ratios(variance, _reach(variance)))])
     masses = np.concatenate([above[:0:-1], above])
     masses.flags.writeable = False
     return masses
