@@ -13,7 +13,7 @@ from typing import Any
 
 from dpal.book.axes import FIGURE, LABELS, METHOD, values_of
 from dpal.book.book_file import SET, Book, BookSet, BookTable
-from dpal.book.methods import NOT_PRIVATE, ONE_PHASE, PRIVATE, SELECTING
+from dpal.book.methods import BETWEEN_SITES, NOT_PRIVATE, ONE_PHASE, PRIVATE, SELECTING
 from dpal.canonical import digest, file_digest
 from dpal.config.campaign import override
 from dpal.errors import ConfigError, DataError
@@ -146,11 +146,11 @@ def _cell(
         given |= settings
     method, labels = given.pop(METHOD, PRIVATE), given.pop(LABELS, None)
     figure = given.pop(FIGURE, table.figure)
-    values = _settings(book, given, method, labels, seed)
     row = ", ".join(chosen[axis][0] for axis in table.grid if axis != table.columns)
     column = chosen[table.columns][0]
     try:
-        about_run = deciding({**values, "name": "cell"})
+        values = _settings(book, given, method, labels, seed)
+        about_run = _deciding(values, method)
     except ConfigError as error:
         raise ConfigError(f"table {table.name}, row {row}, column {column}: {error}") from error
     files = _files(about, data)
@@ -176,10 +176,19 @@ def _cell(
     )
 
 
+def _deciding(values: Mapping[str, Any], method: str) -> Any:
+    """Whatever of its settings decides what comes of a cell."""
+    return values if method in BETWEEN_SITES else deciding({**values, "name": "cell"})
+
+
 def _settings(
     book: Book, given: Mapping[str, Any], method: str, labels: int | None, seed: int
 ) -> dict[str, Any]:
     """Settings of a run, nested as a person writes them."""
+    if method in BETWEEN_SITES:
+        from dpal.book.sites_cells import sites_settings  # which knows what a cell is
+
+        return sites_settings(given)
     values: dict[str, Any] = {}
     for key, value in given.items():
         override(values, key, copy.deepcopy(value))

@@ -8,6 +8,8 @@ EXACT = "exact"
 CORE_SET = "core_set"
 BADGE = "badge"
 NOT_PRIVATE = "not_private"
+OWN_RECORDS = "own_records"
+BOUGHT_LABELS = "bought_labels"
 
 METHODS = {
     PRIVATE: "a run as settings say, with its ledger and certificate",
@@ -16,7 +18,10 @@ METHODS = {
     CORE_SET: "the same, by distance from all labeled records (Sener & Savarese 2018)",
     BADGE: "the same, by different and large gradients (Ash et al. 2020)",
     NOT_PRIVATE: "plain training on as many labels drawn by chance: protects nobody",
+    OWN_RECORDS: "who buys labels between sites, before it does: few records of its own",
+    BOUGHT_LABELS: "the same with labels that sites voted on, drawn by the law of their votes",
 }
 
 SELECTING = (EXACT, CORE_SET, BADGE)  # without privacy, beside private training
-UNPROTECTED = (*SELECTING, NOT_PRIVATE)  # of these nothing is certified
+BETWEEN_SITES = (OWN_RECORDS, BOUGHT_LABELS)  # settings are `sites.*`, and of no kind of run
+UNPROTECTED = (*SELECTING, NOT_PRIVATE, OWN_RECORDS)  # of these nothing is certified

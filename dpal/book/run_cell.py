@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from dpal.book.book_file import BookSet
 from dpal.book.cells import PART, BookCell
 from dpal.book.methods import (
+    BETWEEN_SITES,
     NOT_PRIVATE,
     ONE_PHASE,
     PRIVATE,
@@ -30,6 +31,7 @@ from dpal.book.methods import (
 from dpal.book.parts import DataParts, make_parts
 from dpal.book.references import reference_pick
 from dpal.book.results import CellPhase, CellResult
+from dpal.book.sites_cells import make_sites_cell
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import CampaignConfig, override
 from dpal.config.runtime import RunConfig
@@ -126,7 +128,6 @@ def run_cell(order: CellOrder) -> CellResult:
     """
     started, cell = time.monotonic(), order.cell
     parts = make_parts(order.about, cell.files, cell.seed, order.folder / PARTS)
-    config = cell_settings(order, parts)
     about = CellResult(
         digest=cell.digest,
         method=cell.method,
@@ -137,7 +138,10 @@ def run_cell(order: CellOrder) -> CellResult:
         made_on=_made_on(),
     )
     try:
-        config, told = _with_rates(order, config)
+        if cell.method in BETWEEN_SITES:
+            made = make_sites_cell(cell, parts)
+            return replace(about, **made, seconds=round(time.monotonic() - started, 2))
+        config, told = _with_rates(order, cell_settings(order, parts))
         made = _MADE[cell.method](order, config, _judge_of(config, parts.test))
     except _REFUSALS as refused:
         return replace(about, refused=str(refused), seconds=time.monotonic() - started)

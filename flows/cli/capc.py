@@ -195,9 +195,7 @@ def retrain_command(config: Config) -> None:
     retrain_here(parse_retraining(read_values(config), config.parent))
 
 
-@capc_app.command(
-    "cnn", epilog="Example: DPAL_SPU=~/spu/bin/python dpal capc cnn --config cnn.yaml"
-)
+@capc_app.command("cnn", epilog="Example: dpal capc cnn --config cnn.yaml")
 def cnn_command(config: Config) -> None:
     """Evaluate a site's small net on private images, with who asks, site and guardian at once."""
     from dpal.config.capc import CnnConfig, parse_capc
