@@ -1,4 +1,4 @@
-"""The flows: a campaign, an improvement, private voting, audit, watch."""
+"""The flows: a campaign, an improvement, private voting, audit, watch, votes between sites."""
 
 import os
 

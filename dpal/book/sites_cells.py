@@ -8,8 +8,9 @@ releases the same and would take longer. Nothing is chosen on test records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,9 +83,8 @@ def make_sites_cell(cell: BookCell, parts: DataParts) -> dict[str, Any]:
     about = SitesCell.model_validate(cell.settings[SECTION])
     if parts.public is None:
         raise ConfigError("sites are asked about public records; set public of the set")
-    files = (parts.pool, parts.validation, parts.public)
-    # Files are in the order of their source, which may be that of labels.
-    pool, known, asked = (_in_any_order(_read(file), cell.seed) for file in files)
+    files = (parts.validation, parts.public)
+    known, asked = (_in_any_order(_read(file), cell.seed) for file in files)
     test = _read(parts.test)
     terms = _terms(about, labels=test.labels.shape[1], features=test.features.shape[1])
     own = _rows(known, slice(about.own))
@@ -95,7 +95,8 @@ def make_sites_cell(cell: BookCell, parts: DataParts) -> dict[str, Any]:
     terms = replace(terms, batches=len(certified.plan.listed))
     queries = terms.batches * about.batch
     asked = _rows(asked, slice(queries))
-    bought = _bought(terms, _site_models(about, terms, pool), asked)
+    models = _site_models(parts.pool, cell.seed, _of_models(terms))
+    bought = _bought(terms, models, asked)
     figures = _figures(train_heads(own.joined(bought), terms), test)
     summary = certified.summary()
     right = (bought.labels == asked.labels).mean()
@@ -145,15 +146,25 @@ def _most_batches(about: SitesCell, terms: Terms, records: int) -> CertifiedList
     return certified_account("book", replace(terms, batches=least))
 
 
-def _site_models(about: SitesCell, terms: Terms, pool: LabeledFeatures) -> list[SiteModel]:
-    each = len(pool.features) // about.count
-    return [
-        train_heads(_rows(pool, slice(at * each, (at + 1) * each)), terms)
-        for at in range(about.count)
-    ]
+def _of_models(terms: Terms) -> Terms:
+    """The same for all votes that sites have the same models for."""
+    if terms.mechanism is Mechanism.GNMAX:
+        return replace(terms, batches=1, epsilon=1.0)
+    return replace(terms, batches=1, epsilon=1.0, mechanism=Mechanism.BINARY, limit=None)
 
 
-def _bought(terms: Terms, models: list[SiteModel], asked: LabeledFeatures) -> LabeledFeatures:
+@lru_cache(maxsize=4)
+def _site_models(pool: Path, seed: int, terms: Terms) -> tuple[SiteModel, ...]:
+    """A model for each site, on records of its own: the longest part of a cell."""
+    records = _in_any_order(_read(pool), seed)
+    each = len(records.features) // len(terms.sites)
+    return tuple(
+        train_heads(_rows(records, slice(at * each, (at + 1) * each)), terms)
+        for at in range(len(terms.sites))
+    )
+
+
+def _bought(terms: Terms, models: Sequence[SiteModel], asked: LabeledFeatures) -> LabeledFeatures:
     """Labels that the vote releases; noise is drawn as sites draw it, and never seeded."""
     votes = np.sum([model.ballots(asked.features, terms.rule).astype(np.int64)
                     for model in models], axis=0)  # fmt: skip
@@ -193,6 +204,7 @@ def _read(path: Path) -> LabeledFeatures:
 
 
 def _in_any_order(records: LabeledFeatures, seed: int) -> LabeledFeatures:
+    """Files are in the order of their source, which may be that of labels."""
     order = seeded(seed, "records of sites").permutation(len(records.features))
     return _rows(records, order)
 

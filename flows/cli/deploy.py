@@ -27,7 +27,8 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="[FILE.yaml]...",
-        help="Configurations: a campaign becomes campaign/NAME, a watch becomes watch/NAME.",
+        help="Configurations: a campaign becomes campaign/NAME, a watch watch/NAME, a "
+        "retraining capc/NAME.",
     ),
 ]
 Pools = Annotated[
