@@ -109,7 +109,8 @@ def _inputs(party: str, settings: dict[str, Any]) -> dict[str, np.ndarray]:
     if party == GUARDIAN:
         return {}
     wanted = {"images": (queries, SIDE, SIDE)} if party == QUERIER else shapes_of(labels)
-    with np.load(settings["input"], allow_pickle=False) as given:
+    # numpy loads no pickled object unless it is told to.
+    with np.load(settings["input"]) as given:
         found = {name: given[name].astype(np.float32) for name in given.files}
     if {name: array.shape for name, array in found.items()} != wanted:
         raise SystemExit(f"{settings['input']} must hold {wanted}, and nothing else")

@@ -47,7 +47,7 @@ KINDS: tuple[type[BaseModel], ...] = (
 NO_PLACES = {
     "name": "pattern without a slash",
     "validation.why": "a reason, in words",
-    "querier": "pattern without a slash",
+    "querier": "a name",
     "after": "an account in the ledger",
     "start.name": "likewise",
     "start.campaign": "a campaign below runtime.artifacts",
