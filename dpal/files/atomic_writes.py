@@ -234,7 +234,7 @@ def write_private_parquet(
     )
     with (
         atomic_write(path) as temporary,
-        pq.ParquetWriter(temporary, salted, compression="zstd") as writer,
+        pq.ParquetWriter(temporary, salted, compression="zstd", write_page_checksum=True) as writer,
     ):
         for batch in batches():
             writer.write_batch(batch)
