@@ -135,8 +135,13 @@ def test_killed_they_go_on_with_the_same_copy_and_become_the_same(done, small_bl
     assert TEACHERS.made(killed) == done
     before = killed.grouped_file.stat()
     kept = {path: path.stat().st_ino for path in TEACHERS.makes(killed) if path.exists()}
-    train = teachers._train_blocks
+    train, block = teachers._train_blocks, teachers._trained
     there: list[int] = []
+    trained: list[int] = []
+
+    def counted(part, *, on_step):
+        trained.append(part.number)
+        return block(part, on_step=on_step)
 
     def looking(ensemble, missing):
         train(ensemble, missing)
@@ -144,8 +149,14 @@ def test_killed_they_go_on_with_the_same_copy_and_become_the_same(done, small_bl
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(teachers, "_train_blocks", looking)
+        patch.setattr(teachers, "_trained", counted)
         train_teachers(killed)
     assert there == [before.st_ino]  # it was not written again
+    sizes = np.bincount(read_parts(killed.parts_file))
+    blocks = teachers._blocks(killed, sizes, {*range(COUNT)}, "cpu")
+    kept_numbers = {int(path.stem.partition("-")[2]) for path in kept}
+    open_blocks = [part.number for part in blocks if not kept_numbers.issuperset(part.teachers)]
+    assert trained == open_blocks  # and none of which every teacher was there
     assert weights(killed) == weights(undisturbed)
     assert {path: path.stat().st_ino for path in kept} == kept  # nor was a teacher
     assert not killed.grouped_file.exists()
