@@ -34,7 +34,8 @@ class PlacedRecords:
     Attributes:
       blocks: (n,) of each row's owner; UNKNOWN for owners of whom nothing is known.
       disputed: (n,) rows whose content belongs to another block than their owner. Whichever
-        paid, the other one's record would be used for nothing: they take no part.
+        paid, the other one's record would be used for nothing: they take no part. Empty, as
+        are the two that follow, where records are put on file.
       eligible: (n,) rows that may take part: the first of each owner that is not disputed.
       owners: (n,) that row of the same owner; OUTSIDE for a disputed one. Of 32 bits, if they
         are enough.
@@ -74,7 +75,8 @@ def place_records(
       source: the pool.
       known: the data set's records.
       folder: for what memory has no room for; private.
-      maker: is handed what is not on file as this version writes it.
+      maker: is handed what is not on file as this version writes it; None finds out who may
+        take part.
       on_rows: told how many more rows were read.
 
     Raises:
@@ -97,10 +99,13 @@ def place_records(
         if maker is not None:
             own.put(maker, ~looked_up.indexed, rows=rows, content_blocks=looked_up.contents)
     blocks = blocks[:size]
-    disputed, eligible = np.zeros(size, bool), np.zeros(size, bool)
-    owners, new = np.full(size, OUTSIDE, np.dtype("i4" if size < 2**31 else "i8")), 0
+    told = size if maker is None else 0
+    disputed, eligible = np.zeros(told, bool), np.zeros(told, bool)
+    owners, new = np.full(told, OUTSIDE, np.dtype("i4" if size < 2**31 else "i8")), 0
     for rows_of_owners in owner_rows.in_order():
-        new += _place_owners(rows_of_owners, blocks, disputed, eligible, owners)
+        new += _place_owners(rows_of_owners, blocks)
+        if told:
+            _find_first(rows_of_owners, blocks, disputed, eligible, owners)
     return PlacedRecords(
         blocks=blocks,
         disputed=disputed,
@@ -125,23 +130,26 @@ def count_distinct_owners(source: Source, key: MarkKey, folder: Path) -> int:
     return sum(int(first_of_equal(rows).sum()) for rows in runs.in_order())
 
 
-def _place_owners(
-    rows: Rows, blocks: Blocks, disputed: Flags, eligible: Flags, owners: NDArray[Any]
-) -> int:
-    """Fills in what is known of some owners, all of whose rows are there; how many are new.
-
-    Rows of an owner are together, and in the order of the pool.
-    """
+def _place_owners(rows: Rows, blocks: Blocks) -> int:
+    """Fills in the blocks of some owners, all of whose rows are there; how many are new."""
     places, contents = rows["row"], rows["block"]
-    starts = np.flatnonzero(first_of_equal(rows))
-    owner = np.repeat(np.arange(starts.size), np.diff([*starts, rows.size]))
+    starts, owner = _owners_of(rows)
     # The oldest of the contents of all rows of an owner.
     latest = np.int32(np.iinfo(np.int32).max)
     oldest = np.minimum.reduceat(np.where(contents == UNKNOWN, latest, contents), starts)
     inferred = np.where(oldest == latest, np.int32(UNKNOWN), oldest)[owner]
     own = np.where(blocks[places] == UNKNOWN, inferred, blocks[places])
     blocks[places] = own
-    apart = (contents != UNKNOWN) & (contents != own)
+    return int((own[starts] == UNKNOWN).sum())
+
+
+def _find_first(
+    rows: Rows, blocks: Blocks, disputed: Flags, eligible: Flags, owners: NDArray[Any]
+) -> None:
+    """Fills in who of some owners may take part: the first row that is not disputed."""
+    places, contents = rows["row"], rows["block"]
+    starts, owner = _owners_of(rows)
+    apart = (contents != UNKNOWN) & (contents != blocks[places])
     disputed[places] = apart
     sound = np.flatnonzero(~apart)
     leading, first = np.unique(owner[sound], return_index=True)
@@ -149,7 +157,12 @@ def _place_owners(
     first_row[leading] = places[sound[first]]
     eligible[first_row[leading]] = True
     owners[places[sound]] = first_row[owner[sound]]
-    return int((own[starts] == UNKNOWN).sum())
+
+
+def _owners_of(rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where each owner begins, and the number of each row's owner; the rows of one are together."""
+    starts = np.flatnonzero(first_of_equal(rows))
+    return starts, np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.size)))
 
 
 def _not_among(hashes: NDArray[np.uint64], marks: dict[MarkKey, Marks]) -> NDArray[np.uint64]:

@@ -247,7 +247,9 @@ class Registry:
             _count(self.store.entries(), spent.campaigns, name, registered.limit)
             part = len(registered.index)
             path = folder / f"{PART}{part}.arrow"
-            write_index(maker.part(np.where(fresh, np.int32(block), placed.blocks)), path)
+            blocks = placed.blocks
+            blocks[fresh] = block
+            write_index(maker.part(blocks), path)
             facts = {"dataset": name, "records": maker.size, "index": file_digest(path)}
             facts |= {"format": FORMAT, "salt": sha256(salt).hexdigest()}
             if fresh.any():
