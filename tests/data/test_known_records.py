@@ -361,3 +361,20 @@ def _pools(folder: Path, way: str) -> list[Source]:
         write_images(folder / f"{name}.parquet", own, prefix=name)
         for name, own in (("a", stored[:30]), ("b", stored[20:45]), ("c", copies))
     ]
+
+
+@pytest.mark.parametrize("way", ["vectors", "pictures"])
+def test_a_copy_belongs_to_the_block_in_which_its_content_came_first(tmp_path, way):
+    """The same content came twice in one file, under names of two blocks."""
+    if way == "vectors":
+        values = np.ones((2, 3), np.float32)
+        twice = write_features(tmp_path / "a", values, prefix="a")
+        copy = write_features(tmp_path / "b", np.nextafter(values[:1], np.float32(2)), prefix="b")
+    else:
+        (shown,) = pictures_of(ROOT / "data" / "digits-pool.parquet", slice(3, 4))
+        twice = write_images(tmp_path / "a", [encoded(shown)] * 2, prefix="a")
+        copy = write_images(tmp_path / "b", [SAME_PICTURE["JPEG 85"](shown)], prefix="b")
+    known = KnownRecords({KEY: [part(scan(twice, SALT), 0, [0, 1])]}, KEY)
+    looked_up = known.look_up({KEY: scan(copy, SALT)})
+    assert not looked_up.same.any()
+    assert looked_up.contents.tolist() == [0]
