@@ -378,3 +378,20 @@ def test_a_copy_belongs_to_the_block_in_which_its_content_came_first(tmp_path, w
     looked_up = known.look_up({KEY: scan(copy, SALT)})
     assert not looked_up.same.any()
     assert looked_up.contents.tolist() == [0]
+
+
+def test_a_picture_belongs_to_the_block_of_the_one_that_is_most_alike(tmp_path, monkeypatch):
+    """Not to that of the first one that is alike, however few are read at a time."""
+    (shown,) = pictures_of(ROOT / "data" / "digits-pool.parquet", slice(3, 4))
+    pools = [
+        write_images(tmp_path / name, [content], prefix=name)
+        for name, content in (
+            ("a", SAME_PICTURE["JPEG 50"](shown)),
+            ("b", encoded(shown)),
+            ("c", SAME_PICTURE["JPEG 95"](shown)),
+        )
+    ]
+    first, second, copy = (scan(pool, SALT) for pool in pools)
+    monkeypatch.setattr(known_records, "_WINDOW", 1)
+    assert index(first).look_up({KEY: copy}).contents.tolist() == [0]
+    assert index(first, second).look_up({KEY: copy}).contents.tolist() == [1]

@@ -179,5 +179,6 @@ def test_many_data_sets_are_one_pass_over_a_pool(registry, records, monkeypatch)
     assert passes == [strange]
     assert sum(rows) == 30
     for first in (10, 1010, 10_010, 10_510):
-        with pytest.raises(RecordsRegistered):
-            registry.require_unregistered(records(first, 5, prefix="other"))
+        for nudge in (False, True):  # sketches are of each salt's own, too
+            with pytest.raises(RecordsRegistered):
+                registry.require_unregistered(records(first, 5, prefix="other", nudge=nudge))
