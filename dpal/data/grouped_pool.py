@@ -40,7 +40,10 @@ RUN_BYTES = 64 * 2**20  # of records as they are stored; also of a stretch, if i
 _MOST_STRETCHES = 1024
 _MADE_OF, _SIZES = b"dpal.made_of", b"dpal.sizes"
 _VERSION = 1
-_AGAIN = "delete it and start the run again, which writes it anew"
+_AGAIN = (
+    "workers on other machines need the artifacts folder under the same path; if it is damaged, "
+    "delete it and start the run again, which writes it anew"
+)
 
 
 def made_of(source: Source, parts_file: Path) -> str:
