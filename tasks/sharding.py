@@ -32,10 +32,10 @@ Result = TypeVar("Result")
 
 # Neither is a release: both draw no noise, stay in memory, and may be computed twice.
 score_shard = task(task_run_name="score-shard-{part.shard.number}")(score_records.score_shard)
-train_teacher = task(task_run_name="train-teacher-{part.number}")(teachers.train_teacher)
+train_block = task(task_run_name="train-teachers-{part.number}")(teachers.train_block)
 PARTS: dict[Any, Task[[Any], Any]] = {
     score_records.score_shard: score_shard,
-    teachers.train_teacher: train_teacher,
+    teachers.train_block: train_block,
 }
 
 _AHEAD = 2  # parts in flight for each that is worked on: nobody waits for the next one

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpal.data.known_index import Hashes
 from dpal.data.known_records import hashed
 from dpal.data.label_columns import classes_in
 from dpal.data.likeness import KINDS
@@ -63,8 +62,8 @@ class RowHashes:
     """
 
     salt: bytes
-    names: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    contents: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+    names: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    contents: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
 
 
 def inspect(

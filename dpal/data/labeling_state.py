@@ -41,7 +41,7 @@ _NOTED = b"dpal.noted"
 
 
 def _state(label: pa.DataType, *, grouped: bool) -> pa.Schema:
-    columns = [("id", pa.string()), ("cohort", pa.int16()), ("label", label), ("block", pa.int16())]
+    columns = [("id", pa.string()), ("cohort", pa.int16()), ("label", label), ("block", pa.int32())]
     return pa.schema([*columns, *([(GROUP, pa.int64())] if grouped else [])])
 
 
@@ -63,7 +63,7 @@ def write_start(
     source: Source,
     state: Path,
     *,
-    blocks: NDArray[np.int16] | None = None,
+    blocks: NDArray[np.int32] | None = None,
     takes_part: NDArray[np.bool_] | None = None,
     groups: NDArray[np.int64] | None = None,
 ) -> None:
@@ -83,7 +83,7 @@ def write_start(
     if takes_part is not None:
         cohorts = np.where(takes_part, UNLABELED, EXCLUDED).astype(np.int16)
     unlabeled = np.full(BATCH_ROWS, UNLABELED, dtype=np.int16)
-    zeros = np.zeros(BATCH_ROWS, dtype=np.int16)
+    zeros = np.zeros(BATCH_ROWS, dtype=np.int32)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in raw_batches(source, ["id"]):

@@ -6,7 +6,7 @@ others stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +23,17 @@ from dpal.files.atomic_writes import write_private_parquet
 from dpal.randomness import seeded
 
 _refuse = DataError.before_release  # parts are read before anything is spent
+
+
+_ROWS_AT_ONCE = 1 << 20
 _SCHEMA = pa.schema([("id", pa.string()), ("teacher", pa.int64()), ("group", pa.string())])
 
 
-def assign_parts(keys: Sequence[str], parts: int, *, seed: int) -> NDArray[np.int64]:
+def assign_parts(keys: pa.ChunkedArray, parts: int, *, seed: int) -> NDArray[np.int64]:
     """Deals records out, all of one key together, the keys of any two parts differing by one.
 
     Args:
-      keys: (n,) ids or groups.
+      keys: (n,) ids or groups, as texts.
       parts: how many.
       seed: public.
 
@@ -40,16 +43,19 @@ def assign_parts(keys: Sequence[str], parts: int, *, seed: int) -> NDArray[np.in
     Raises:
       ParameterError: there are fewer keys than parts.
     """
-    names, key_positions = np.unique(np.array(keys, dtype=object), return_inverse=True)
-    if names.size < parts:
+    encoded = keys.combine_chunks().dictionary_encode()
+    names = encoded.dictionary
+    if len(names) < parts:
         raise ParameterError.before_release(
-            f"{names.size:,} records or groups cannot be dealt out to {parts:,} teachers; lower "
+            f"{len(names):,} records or groups cannot be dealt out to {parts:,} teachers; lower "
             "teachers.count"
         )
-    order = seeded(seed, "parts of teachers").permutation(names.size)
-    part = np.empty(names.size, dtype=np.int64)
-    part[order] = np.arange(names.size) % parts
-    return part[key_positions]
+    # In the order of their characters, wherever they stand in the pool.
+    in_order = np.asarray(pc.sort_indices(names))
+    order = seeded(seed, "parts of teachers").permutation(len(names))
+    part = np.empty(len(names), dtype=np.int64)
+    part[in_order[order]] = np.arange(len(names)) % parts
+    return np.asarray(part[encoded.indices.to_numpy()])
 
 
 def write_parts(
@@ -83,13 +89,14 @@ def write_given_parts(
     ids, keys = record_keys(source, group_column)
     teacher_of = dict(zip(records, told, strict=True))
     # How many, not which: errors reach the orchestrator.
-    if missing := sum(record_id not in teacher_of for record_id in ids):
+    names_of_records = ids.to_pylist()
+    if missing := sum(record_id not in teacher_of for record_id in names_of_records):
         raise DataError.before_release(
             f"{given} gives {missing:,} records of the pool to no teacher"
         )
-    dealt = np.array([number[teacher_of[record_id]] for record_id in ids], dtype=np.int64)
+    dealt = np.array([number[teacher_of[name]] for name in names_of_records], dtype=np.int64)
     # Checked before it is written: what lies there is taken for good.
-    if len(set(zip(keys, dealt.tolist(), strict=True))) > len(set(keys)):
+    if len(set(zip(keys.to_pylist(), dealt.tolist(), strict=True))) > len(pc.unique(keys)):
         raise DataError.before_release(
             f"{given} gives records of one group to two teachers or more, so that a group moves "
             "several ballots; keep groups together"
@@ -184,21 +191,37 @@ def has_column(source: Source, name: str) -> bool:
     return all(name in pq.read_schema(path).names for path in source.paths)
 
 
-def record_keys(source: Source, group_column: str | None) -> tuple[list[str], list[str]]:
-    """Ids, and what is dealt out together: groups where there is a column, else ids."""
+def record_keys(
+    source: Source, group_column: str | None
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Ids, and what is dealt out together: groups where there is a column, else ids. (n,) each."""
     columns = ["id"] if group_column is None else ["id", group_column]
     require_groups(source, group_column)
-    ids: list[str] = []
-    keys: list[str] = []
+    ids: list[pa.Array] = []
+    keys: list[pa.Array] = []
     for batch in raw_batches(source, columns):
-        ids += batch.table.column(0).cast(pa.string()).to_pylist()
         last = batch.table.column(len(columns) - 1)
         if last.null_count:
             raise DataError.before_release(f"{source.name} has a record without {columns[-1]}")
-        keys += last.cast(pa.string()).to_pylist()
-    return ids, keys
+        ids.append(_as_text(batch.table.column(0)))
+        keys.append(ids[-1] if group_column is None else _as_text(last))
+    # Offsets of 32 bits would end at 2 GiB of ids.
+    kind = pa.large_string()
+    return pa.chunked_array(ids, kind), pa.chunked_array(keys, kind)
 
 
-def _write(path: Path, ids: list[str], parts: NDArray[np.int64], keys: list[str]) -> None:
-    batch = pa.record_batch([ids, parts.tolist(), keys], schema=_SCHEMA)
-    write_private_parquet(path, _SCHEMA, lambda: iter([batch]))
+def _as_text(column: pa.Array) -> pa.Array:
+    return column.cast(pa.string()).cast(pa.large_string())
+
+
+def _write(
+    path: Path, ids: pa.ChunkedArray, parts: NDArray[np.int64], keys: pa.ChunkedArray
+) -> None:
+    table = pa.table([ids, pa.array(parts), keys], names=_SCHEMA.names)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, table.num_rows, _ROWS_AT_ONCE):
+            some = table.slice(start, _ROWS_AT_ONCE).combine_chunks().cast(_SCHEMA)
+            yield from some.to_batches()
+
+    write_private_parquet(path, _SCHEMA, batches)

@@ -185,7 +185,7 @@ def load_labeled(
         inputs=inputs,
         labels=label_tensor(table.column("label"), source.task),
         cohorts=np.array(table.column("cohort"), dtype=np.int16),
-        participation=_by_block(np.array(table.column("block"), dtype=np.int16), participation),
+        participation=_by_block(np.array(table.column("block"), dtype=np.int32), participation),
         share=share,
         owners=table.column(GROUP).to_numpy() if grouped else None,
     )
@@ -290,6 +290,6 @@ def _like_others(source: Source, column: pa.Array, like: Tensor) -> Tensor:
     return records
 
 
-def _by_block(blocks: NDArray[np.int16], factor: Callable[[int], float]) -> NDArray[np.float64]:
+def _by_block(blocks: NDArray[np.int32], factor: Callable[[int], float]) -> NDArray[np.float64]:
     numbers, block_positions = np.unique(blocks, return_inverse=True)
     return np.array([factor(int(number)) for number in numbers], dtype=np.float64)[block_positions]

@@ -50,6 +50,31 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise StorageError(str(path), error.strerror or type(error).__name__) from error
 
 
+def write_once(path: Path, content: bytes) -> None:
+    """Puts a file at `path` in one step, for its owner only, if there is none.
+
+    Of several processes that do so at once one succeeds, and the others leave its file as it is.
+
+    Raises:
+      StorageError: the disk is full or the folder cannot be written.
+    """
+    prefix = f".once-{path.name}-"
+    staged = path.with_name(f"{prefix}{secrets.token_hex(8)}")
+    with writing(path):
+        make_private(path.parent)
+        if not path.exists():
+            descriptor = os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            # Gone, if another process succeeded and swept it away.
+            with suppress(FileExistsError, FileNotFoundError):
+                _sync(staged)
+                os.link(staged, path)
+            _sync(path.parent)
+        for leftover in path.parent.glob(f"{prefix}*"):
+            leftover.unlink(missing_ok=True)
+
+
 def make_private(folder: Path) -> None:
     """Makes a folder, and missing ones above it, for their owner only and for good.
 
@@ -234,7 +259,7 @@ def write_private_parquet(
     )
     with (
         atomic_write(path) as temporary,
-        pq.ParquetWriter(temporary, salted, compression="zstd") as writer,
+        pq.ParquetWriter(temporary, salted, compression="zstd", write_page_checksum=True) as writer,
     ):
         for batch in batches():
             writer.write_batch(batch)

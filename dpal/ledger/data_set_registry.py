@@ -14,24 +14,27 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpal.canonical import file_digest
-from dpal.data.known_index import Blocks, read_index, write_index
-from dpal.data.known_records import (
-    COINCIDENCE,
-    UNKNOWN,
-    Assigned,
-    KnownRecords,
-    Marks,
-    first_of_owner,
-    rows_by_owner,
-    scan,
+from dpal.data.known_index import (
+    FORMAT,
+    NARROW_BITS,
+    WIDE_BITS,
+    Blocks,
+    IndexPart,
+    IndexPartMaker,
+    open_index,
+    write_index,
 )
+from dpal.data.known_records import COINCIDENCE, KnownRecords, MarkKey, OverlapCount, slabs
+from dpal.data.likeness import KINDS
+from dpal.data.placed_records import PlacedRecords, place_records
 from dpal.data.sources import Source
 from dpal.errors import DataError, LedgerError, RecordsRegistered
-from dpal.files.atomic_writes import atomic_write
+from dpal.files.atomic_writes import sweep, write_once
 from dpal.ledger.datasets import (
     PART,
     SALT,
     DataSet,
+    IndexFile,
     Limit,
     data_set,
     data_sets,
@@ -97,7 +100,7 @@ class Located:
     blocks: Blocks
     eligible: NDArray[np.bool_]
     disputed: NDArray[np.bool_]
-    owners: NDArray[np.int64]
+    owners: NDArray[np.signedinteger[Any]]
 
     def sizes(self) -> dict[int, int]:
         """Owners by block."""
@@ -135,9 +138,10 @@ class Registry:
                 if any((self.folder / name).glob(f"{PART}*")):
                     raise self._lost(name)
 
+                salt = sha256(self._make_salt()).hexdigest()
+
                 def affordable(so_far: EntriesSoFar) -> dict[str, Any]:
                     _count(so_far.spending(earlier), earlier, name, limit)
-                    salt = sha256(self._make_salt(name)).hexdigest()
                     return {**register_body(name, limit), "salt": salt}
 
                 self.store.append(
@@ -220,36 +224,34 @@ class Registry:
         with lock_folder(self.folder / name):
             registered = self._require(name)
             self.require_unregistered(source, besides=name)
-            records = self._known(registered)
-            marks, assigned = self._assigned(registered, records, source, on_rows)
+            salt, kind, folder = self._make_salt(), KINDS[source.content], self.folder / name
+            sweep(folder)
+            maker = IndexPartMaker(folder, way=kind.WAY, width=kind.WIDTH, salt=salt)
+            records = self._known(registered, registered.limit.owner_column)
+            placed = place_records(source, records, folder, maker=maker, on_rows=on_rows)
             if similar is None:
-                _require_few_copies(name, source, assigned)
-            fresh = assigned.blocks == UNKNOWN
+                _require_few_copies(name, source, placed)
+            fresh, block = placed.fresh, len(registered.blocks)
             added = Added(
-                block=len(registered.blocks) if fresh.any() else None,
-                new=int(np.unique(marks.owners[fresh]).size),
+                block=block if fresh.any() else None,
+                new=placed.new,
                 known=int((~fresh).sum()),
-                copied=int(assigned.copied.sum()),
-                unread=int(np.setdiff1d(records.unread, marks.stored).size),
+                copied=placed.copied,
+                unread=placed.unread,
             )
-            if not assigned.unindexed.any():
+            if not maker.size:
                 return added
             holds = self.store.entries(None, EntryKind.HOLD)
             begun = sum(is_uncounted(entry.body) for entry in holds)
             spent = earlier(fresh) if fresh.any() else PastCampaigns()
             _count(self.store.entries(), spent.campaigns, name, registered.limit)
             part = len(registered.index)
-            path, rows = self._part(name, part), assigned.unindexed
-            blocks = np.where(fresh, np.int16(len(registered.blocks)), assigned.blocks)
-            of_contents = np.where(
-                assigned.content_blocks == UNKNOWN, blocks, assigned.content_blocks
-            )
-            write_index(
-                marks.in_blocks(rows, blocks.astype(np.int16), of_contents.astype(np.int16)),
-                path,
-                salt=self._salt(registered),
-            )
-            facts = {"dataset": name, "records": int(rows.sum()), "index": file_digest(path)}
+            path = folder / f"{PART}{part}.arrow"
+            blocks = placed.blocks
+            blocks[fresh] = block
+            write_index(maker.part(blocks), path)
+            facts = {"dataset": name, "records": maker.size, "index": file_digest(path)}
+            facts |= {"format": FORMAT, "salt": sha256(salt).hexdigest()}
             if fresh.any():
                 facts |= {"block": added.block, "size": added.new}
                 facts |= {"apart": dict(spent.apart)} if spent.apart else {}
@@ -282,9 +284,7 @@ class Registry:
           DataError: too many do.
           LedgerError: no data set of this name is registered.
         """
-        registered = self._require(name)
-        _, assigned = self._assigned(registered, self._known(registered), source, _quietly)
-        _require_few_copies(name, source, assigned)
+        _require_few_copies(name, source, self._placed(self._require(name), source, _quietly))
 
     def locate(self, name: str, source: Source, *, on_rows: OnRows = _quietly) -> Located:
         """Finds the block of every row of a pool.
@@ -293,21 +293,19 @@ class Registry:
           LedgerError: no data set of this name is registered.
           DataError: a record is in none of its blocks.
         """
-        registered = self._require(name)
-        marks, assigned = self._assigned(registered, self._known(registered), source, on_rows)
-        strangers = int(assigned.strange.sum())
-        if strangers:
+        placed = self._placed(self._require(name), source, on_rows)
+        if placed.strange:
             raise DataError.before_release(
                 f"{{count}} rows of {source.name} are not in data set {name}, or have changed; its "
                 f"owner can add them (new ones as a new block): dpal data add {name} "
                 f"{' '.join(str(path) for path in source.paths)}",
-                count=f"{strangers:,} of {assigned.strange.size:,}",
+                count=f"{placed.strange:,} of {placed.blocks.size:,}",
             )
         return Located(
-            blocks=assigned.blocks,
-            eligible=first_of_owner(marks, ~assigned.disputed),
-            disputed=assigned.disputed,
-            owners=rows_by_owner(marks, ~assigned.disputed),
+            blocks=placed.blocks,
+            eligible=placed.eligible,
+            disputed=placed.disputed,
+            owners=placed.owners,
         )
 
     def require_unregistered(
@@ -325,7 +323,7 @@ class Registry:
           besides: a data set that is not asked about.
           coincidence: share of the contents that may be known under other names, or be like
             known ones. Contents that say little may be known more often.
-          on_rows: told how many more rows were read, for each data set anew.
+          on_rows: told how many more rows were read; once for all data sets.
 
         Returns:
           With how many parts of data sets they were compared, for `CampaignLedger.hold`.
@@ -339,13 +337,20 @@ class Registry:
         for place in sorted(self.folder.glob(f"*/{PART}*")):
             if place.parent.name not in registered:
                 raise self._lost(place.parent.name)
+        names, known = {*pq.read_schema(source.paths[0]).names}, {}
         for name, dataset in registered.items():
-            if name == besides or not dataset.index:
-                continue
-            names = {*pq.read_schema(source.paths[0]).names}
-            column = dataset.limit.owner_column if dataset.limit.owner_column in names else None
-            marks = scan(source, self._salt(dataset), owner_column=column, on_rows=on_rows)
-            if self._known(dataset).overlap(marks).is_more_than(coincidence):
+            if name != besides and dataset.index:
+                column = dataset.limit.owner_column
+                known[name] = self._known(dataset, column if column in names else None)
+        if not known:
+            return parts_added(entries)
+        counts = {name: OverlapCount() for name in known}
+        keys = [key for records in known.values() for key in records.keys]
+        for _, marks in slabs(source, keys, on_rows=on_rows):
+            for name, records in known.items():
+                counts[name].add(records.look_up(marks), marks[records.current])
+        for name, count in counts.items():
+            if count.result().is_more_than(coincidence):
                 raise RecordsRegistered(
                     f"{source.name} holds records of data set {name}, or copies of them, and its "
                     "limit counts everything together that is made of them; a campaign on them "
@@ -356,46 +361,63 @@ class Registry:
     def _require(self, name: str) -> DataSet:
         return data_set(self.store.entries(), name)
 
-    def _assigned(
-        self, registered: DataSet, records: KnownRecords, source: Source, on_rows: OnRows
-    ) -> tuple[Marks, Assigned]:
-        marks = scan(
-            source,
-            self._salt(registered),
-            owner_column=registered.limit.owner_column,
-            on_rows=on_rows,
-        )
-        return marks, records.assign(marks)
+    def _placed(self, registered: DataSet, source: Source, on_rows: OnRows) -> PlacedRecords:
+        known = self._known(registered, registered.limit.owner_column)
+        return place_records(source, known, self.folder / registered.name, on_rows=on_rows)
 
-    def _known(self, registered: DataSet) -> KnownRecords:
-        salt, parts = self._salt(registered), []
-        for part, digest in enumerate(registered.index):
-            path = self._part(registered.name, part)
-            if path.is_file() and file_digest(path) != digest:
+    def _known(self, registered: DataSet, owner_column: str | None) -> KnownRecords:
+        """Opens all index files, after their digests were compared."""
+        parts: dict[MarkKey, list[IndexPart]] = {}
+        folder = self.folder / registered.name
+        for file in registered.index:
+            path = folder / file.name
+            if file.format > FORMAT:
+                raise LedgerError.before_release(
+                    f"{path} was written by a later version of dpal (format {file.format}, this "
+                    f"one reads {FORMAT}); use that version"
+                )
+            if path.is_file() and file_digest(path) != file.digest:
                 raise LedgerError.before_release(
                     f"{path} is not the index that the ledger knows; restore it"
                 )
-            parts.append(read_index(path, salt=salt))
-        return KnownRecords.of_index(parts)
+            salt = self._salt(registered, file)
+            bits = NARROW_BITS if file.has_own_salt else WIDE_BITS
+            key = MarkKey(salt, bits, owner_column)
+            parts.setdefault(key, []).append(open_index(path, salt=salt, folder=folder))
+        path = self.folder / SALT
+        if path.is_file():
+            current = MarkKey(path.read_bytes(), WIDE_BITS, owner_column)
+        else:  # nothing is written then, and earlier files are under salts of their own
+            current = next(iter(parts), MarkKey(bytes(32), WIDE_BITS, owner_column))
+        return KnownRecords(parts, current)
 
-    def _part(self, name: str, part: int) -> Path:
-        return self.folder / name / f"{PART}{part}.parquet"
+    def _make_salt(self) -> bytes:
+        """The salt of all data sets together, which there is from the first one on.
 
-    def _make_salt(self, name: str) -> bytes:
-        path = self.folder / name / SALT
-        if not path.exists():
-            with atomic_write(path) as temporary:
-                temporary.write_bytes(os.urandom(32))
+        Raises:
+          LedgerError: the ledger knows another one.
+        """
+        path = self.folder / SALT
+        registered = data_sets(self.store.entries()).values()
+        known = {file.salt for each in registered for file in each.index if not file.has_own_salt}
+        if path.exists() or not known:
+            write_once(path, os.urandom(32))
+        if not path.is_file() or not known <= {sha256(path.read_bytes()).hexdigest()}:
+            raise self._unrecognised(path)
         return path.read_bytes()
 
-    def _salt(self, registered: DataSet) -> bytes:
-        path = self.folder / registered.name / SALT
-        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != registered.salt:
-            raise LedgerError.before_release(
-                f"{path} is missing or not the one that the ledger knows; without it records of "
-                f"data set {registered.name} cannot be recognised, restore the folder"
-            )
+    def _salt(self, registered: DataSet, file: IndexFile) -> bytes:
+        own = self.folder / registered.name / SALT
+        path = own if file.has_own_salt else self.folder / SALT
+        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != file.salt:
+            raise self._unrecognised(path)
         return path.read_bytes()
+
+    def _unrecognised(self, path: Path) -> LedgerError:
+        return LedgerError.before_release(
+            f"{path} is missing or not the one that the ledger knows; without it records of data "
+            "sets cannot be recognised, restore the folder"
+        )
 
     def _lost(self, name: str) -> LedgerError:
         return LedgerError(
@@ -411,14 +433,14 @@ def _count(
     return counted(entries, earlier, name, limit.filter, adjacency=limit.adjacency, unit=limit.unit)
 
 
-def _require_few_copies(name: str, source: Source, assigned: Assigned) -> None:
+def _require_few_copies(name: str, source: Source, placed: PlacedRecords) -> None:
     """Requires that what looks like known records is no more than coincidence explains.
 
     Copies that are recognised spend their originals' budget. Where there are many of them, some
     may have changed too much to be recognised, and would get a budget of their own.
     """
-    copied = int(assigned.copied.sum())
-    came_as_new = copied + int((assigned.blocks == UNKNOWN).sum())
+    copied = placed.copied
+    came_as_new = copied + int(placed.fresh.sum())
     if copied > COINCIDENCE * came_as_new:
         raise DataError(
             f"{copied:,} of {came_as_new:,} new rows of {source.name} look like records of data "

@@ -21,6 +21,7 @@ from dpal.ledger.unregistered_spend import SOLE, charge_of_earlier
 from dpal.privacy import Adjacency, Unit
 
 SALT, PART = "salt", "part-"
+_EARLIER_FORMATS = 2  # index files of these are Parquet; ledgers did not say which
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,30 +132,51 @@ class BlockAccount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IndexFile:
+    """One index file of a data set as the ledger knows it.
+
+    Attributes:
+      name: of the file, in the folder of its data set.
+      digest: of its bytes.
+      salt: digest of the bytes under which its records are hashed.
+      format: version of the file; 2 also stands for 1.
+    """
+
+    name: str
+    digest: str
+    salt: str
+    format: int
+
+    @property
+    def has_own_salt(self) -> bool:
+        """Whether only this data set has its salt; those of later formats are all under one."""
+        return self.format <= _EARLIER_FORMATS
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataSet:
     """A registered data set as the ledger knows it.
 
     Attributes:
       name: of the data set.
       limit: what its owner promised.
-      salt: digest of the bytes under which its records are hashed.
-      index: digests of its index files, in order.
+      salt: digest of the bytes under which its records were hashed when it was registered.
+      index: its index files, in order.
       blocks: all of them, in order of arrival.
     """
 
     name: str
     limit: Limit
     salt: str
-    index: tuple[str, ...]
+    index: tuple[IndexFile, ...]
     blocks: tuple[BlockAccount, ...]
 
     @property
     def files(self) -> dict[str, str]:
-        """Digests of its files, by name below the folder of all data sets."""
-        parts = {f"{PART}{part}.parquet": digest for part, digest in enumerate(self.index)}
-        return {
-            f"{self.name}/{name}": digest for name, digest in {SALT: self.salt, **parts}.items()
-        }
+        """Digests of its files and their salts, by name below the folder of all data sets."""
+        salts = {f"{self.name}/{SALT}" if file.has_own_salt else SALT: file.salt
+                 for file in self.index}  # fmt: skip
+        return salts | {f"{self.name}/{file.name}": file.digest for file in self.index}
 
 
 def parts_added(entries: Iterable[Entry]) -> int:
@@ -167,7 +189,7 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
     entries = list(entries)
     limits: dict[str, Limit] = {}
     salts: dict[str, str] = {}
-    index: dict[str, list[str]] = {}
+    index: dict[str, list[IndexFile]] = {}
     blocks: dict[str, list[tuple[Entry, bool]]] = {}
     lost = lost_entries(entries) or 0
     for entry in entries:
@@ -176,7 +198,9 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
         if entry.kind is EntryKind.REGISTER:
             salts[entry.body["dataset"]] = str(entry.body["salt"])
         if entry.kind in (EntryKind.BLOCK, EntryKind.INDEX):
-            index.setdefault(entry.body["dataset"], []).append(str(entry.body["index"]))
+            name = entry.body["dataset"]
+            files = index.setdefault(name, [])
+            files.append(_index_file(entry.body, len(files), salts[name]))
         if entry.kind is EntryKind.BLOCK:
             begun = (entry, entry.sequence < lost)
             blocks.setdefault(entry.body["dataset"], []).append(begun)
@@ -193,6 +217,17 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
         )
         for name, limit in limits.items()
     }
+
+
+def _index_file(body: dict[str, Any], number: int, salt: str) -> IndexFile:
+    kind = int(body.get("format", _EARLIER_FORMATS))
+    ending = "parquet" if kind <= _EARLIER_FORMATS else "arrow"
+    return IndexFile(
+        name=f"{PART}{number}.{ending}",
+        digest=str(body["index"]),
+        salt=str(body.get("salt", salt)),
+        format=kind,
+    )
 
 
 def lost_entries(entries: Iterable[Entry]) -> int | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from dpal.config.campaign import RuntimeConfig
-from dpal.data.known_records import owners_in
+from dpal.data.known_records import MarkKey
+from dpal.data.placed_records import count_distinct_owners
 from dpal.data.sources import Role, open_source
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.data_set_registry import Added
@@ -91,7 +93,8 @@ def count_owners(files: Sequence[Path], group: str | None) -> int:
       DataError: a file cannot be read or has not the column.
     """
     source = open_source(list(files), Role.POOL, label_column="label")
-    return int(np.unique(owners_in(source, group or "id")).size)
+    key = MarkKey(os.urandom(32), owner_column=group or "id")
+    return count_distinct_owners(source, key, Path(tempfile.gettempdir()))
 
 
 def view_of(dataset: DataSet) -> dict[str, Any]:

@@ -121,6 +121,11 @@ class Ensemble(ConfiguredRun[VotingPlan]):
         """Which record belongs to which teacher. Private."""
         return self.folder.root / CONFIDENTIAL / "teachers" / "parts.parquet"
 
+    @property
+    def grouped_file(self) -> Path:
+        """The pool by teacher, while they are trained. Private, never versioned."""
+        return self.folder.scratch / "by-teacher.parquet"
+
     def teacher_file(self, number: int) -> Path:
         """Weights of a teacher. Private."""
         return self.folder.root / CONFIDENTIAL / "teachers" / f"teacher-{number}.safetensors"

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from dpal.data.labeling_state import write_selection
 from dpal.randomness import seeded
 from dpal.runs.ensemble import Ensemble
-from dpal.runs.teachers import cast_votes, load_inputs
+from dpal.runs.teachers import cast_votes, forget_grouped, load_inputs
 from dpal.runs.vote_account import read_ballots_file, release_ballot_block
 
 
 def release_labels(ensemble: Ensemble) -> None:
     """Asks the teachers about public records and releases the votes, once."""
+    forget_grouped(ensemble)  # a worker of a pool may have died before it did
     if ensemble.account.ballots_file(1).exists() and ensemble.files.selection.exists():
         # As they were cast: another machine may round otherwise and would take another block.
         ids, ballots = read_ballots_file(ensemble.account.ballots_file(1))

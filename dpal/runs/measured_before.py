@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from dpal.accounting.events import FIGURES
 from dpal.config.data import DataConfig
 from dpal.config.validation import DeclaredValidation, held_out_share
-from dpal.data.known_records import COINCIDENCE, KnownRecords, Marks, owners_in, scan
+from dpal.data.known_records import (
+    COINCIDENCE,
+    MarkKey,
+    Marks,
+    OverlapCount,
+    marks_as_block,
+    owners_in,
+    scan,
+)
 from dpal.data.parquet import schema_of
 from dpal.data.pool_files import commitment, digest_of
 from dpal.data.sources import Content, Role, Source, open_source
@@ -111,7 +119,8 @@ class _Asked:
         """
         measured = scan(validation, self._salt)
         # A few people among many records are many among few: it is asked both ways.
-        if _overlap(self._marks, measured) or _overlap(measured, self._marks):
+        key = MarkKey(self._salt)
+        if _overlap(key, self._marks, measured) or _overlap(key, measured, self._marks):
             return True
         paths = (*self._source.paths, *validation.paths)
         columns = {self._column, group_column or "id"} - {"id"}
@@ -127,11 +136,10 @@ class _Asked:
         return bool(np.isin(owners, owners_in(validation, column)).any())
 
 
-def _overlap(known: Marks, asked: Marks) -> bool:
-    every = np.ones(known.owners.size, bool)
-    block = np.zeros(known.owners.size, np.int16)
-    records = KnownRecords.of_index([known.in_blocks(every, block, block)])
-    return records.overlap(asked).is_more_than(COINCIDENCE)
+def _overlap(key: MarkKey, known: Marks, asked: Marks) -> bool:
+    count = OverlapCount()
+    count.add(marks_as_block(known, key).look_up({key: asked}), asked)
+    return count.result().is_more_than(COINCIDENCE)
 
 
 def _ended_unmeasured(entries: Iterable[Entry], campaign: str) -> bool:

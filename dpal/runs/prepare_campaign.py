@@ -412,7 +412,8 @@ def _write_start(campaign: Campaign) -> None:
     taking = np.isin(located.blocks, [share.block for share in spec.blocks])
     groups = None
     if spec.groups is not None:
-        groups = within_cap(np.where(taking, located.owners, OUTSIDE), spec.groups.labels)
+        owners = np.where(taking, located.owners, OUTSIDE).astype(np.int64)
+        groups = within_cap(owners, spec.groups.labels)
     write_start(
         campaign.pool,
         folder.start,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +20,7 @@ from tqdm import tqdm
 from dpal.config.campaign import parse_config
 from dpal.config.runtime import TaskRunnerKind
 from dpal.config.teachers import Cut
+from dpal.data.grouped_pool import GroupedPool, made_of, write_grouped
 from dpal.data.label_columns import label_tensor
 from dpal.data.labeling_state import load_all
 from dpal.data.partitions import read_parts, write_given_parts, write_parts
@@ -40,50 +42,67 @@ from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.evaluation import probabilities
 from dpal.training.label_figures import answers_in, best_thresholds
-from dpal.training.plain_training import OnStep, fine_tune
+from dpal.training.plain_training import OnStep, fine_tune, training_steps
+from dpal.training.side_by_side import fine_tune_together, is_small_head
 from dpal.voting.ballots import Ballots, Choices
 
 Rows = NDArray[np.int64]
 
+_BLOCK_TEACHERS, _BLOCK_BYTES = 64, 2**27  # small models that are trained at once, and their inputs
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TeacherPart:
-    """One teacher to be trained: where its records lie, and how.
+class TeacherBlock:
+    """Teachers that are trained together: where their records lie, and how.
 
     Attributes:
-      number: of the teacher.
+      number: of the block.
+      teachers: numbers of the teachers.
       config: how the pool is read, as JSON with absolute paths.
-      rows: (n,) of the pool that are this teacher's. Private.
-      model: architecture, with a seed of its own.
-      training: how.
+      grouped: the pool as `write_grouped` wrote it.
+      made_of: what that was made from.
+      models: architecture of each, with a seed of its own.
+      trainings: how each is trained.
       device: where.
     """
 
     number: int
+    teachers: tuple[int, ...]
     config: str
-    rows: Rows
-    model: ModelSpec
-    training: FineTuning
+    grouped: Path
+    made_of: str
+    models: tuple[ModelSpec, ...]
+    trainings: tuple[FineTuning, ...]
     device: str
 
     def __repr__(self) -> str:
-        return f"TeacherPart(number={self.number})"  # wherever it might be printed or logged
+        return f"TeacherBlock(number={self.number})"  # wherever it might be printed or logged
 
 
 # A teacher is no release: it draws no noise, is seen by nobody and may be trained twice.
-def train_teacher(part: TeacherPart) -> bytes:
-    """Trains one teacher, on a worker, and returns its weights."""
+def train_block(part: TeacherBlock) -> list[bytes]:
+    """Trains a block of teachers, on a worker, and returns their weights."""
     return _trained(part, on_step=lambda: None)
 
 
-def _trained(part: TeacherPart, *, on_step: OnStep) -> bytes:
-    pool, _ = open_sources(parse_config(json.loads(part.config)))
-    inputs, labels = load_rows(pool, part.rows, part.model.task)
-    if part.device != "cpu":
+def _trained(block: TeacherBlock, *, on_step: OnStep) -> list[bytes]:
+    pool, _ = open_sources(parse_config(json.loads(block.config)))
+    with GroupedPool(block.grouped, pool, block.made_of) as grouped:
+        records = [grouped.load(teacher) for teacher in block.teachers]
+    inputs, labels = [own[0] for own in records], [own[1] for own in records]
+    if block.device != "cpu":
         exact_arithmetic()
-    model = build_model(part.model).to(part.device)
-    fine_tune(model, inputs, labels, part.training, task=part.model.task, on_step=on_step)
-    return save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()})
+    models = [build_model(spec).to(block.device) for spec in block.models]
+    task = block.models[0].task
+    if len(models) > 1:
+        fine_tune_together(models, inputs, labels, block.trainings, task=task, on_step=on_step)
+    else:
+        (model,), (training,) = models, block.trainings
+        fine_tune(model, inputs[0], labels[0], training, task=task, on_step=on_step)
+    return [
+        save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()})
+        for model in models
+    ]
 
 
 def deal_records(ensemble: Ensemble) -> None:
@@ -110,40 +129,98 @@ def deal_records(ensemble: Ensemble) -> None:
 
 
 def train_teachers(ensemble: Ensemble) -> None:
-    """Trains the teachers that are not trained yet, side by side on the workers."""
-    about, parts = ensemble.config.teachers, read_parts(ensemble.parts_file)
-    missing = [
-        number for number in range(about.count) if not ensemble.teacher_file(number).exists()
-    ]
+    """Trains the teachers that are not trained yet, in blocks, side by side on the workers."""
+    count = ensemble.config.teachers.count
+    missing = {number for number in range(count) if not ensemble.teacher_file(number).exists()}
+    if missing:
+        _train_blocks(ensemble, missing)
+        notify(f"{count} teachers trained on disjoint parts")
+    forget_grouped(ensemble)
+
+
+def _train_blocks(ensemble: Ensemble, missing: set[int]) -> None:
+    parts, count = read_parts(ensemble.parts_file), ensemble.config.teachers.count
+    sizes = np.bincount(parts, minlength=count)
+    if not sizes.all():
+        raise DataError.before_release("a teacher has no record")
     runtime = ensemble.config.runtime
     here = runtime.task_runner is TaskRunnerKind.LOCAL
-    device = ensemble.device if here else runtime.device
-    config = with_absolute_paths(reading_settings(ensemble.config)).model_dump_json()
-    work = [
-        TeacherPart(
-            number=number,
-            config=config,
-            rows=np.flatnonzero(parts == number).astype(np.int64),
-            model=_seeded(ensemble.model, about.seed, number),
-            training=about.to_training(number),
-            device=device,
-        )
-        for number in missing
-    ]
-    if not all(teacher.rows.size for teacher in work):
-        raise DataError.before_release("a teacher has no record")
-    if not work:
-        return
-    done = about.count - len(missing)
-    with shown_training("teachers", about.count, done=done, unit="model", told=False) as shown:
+    blocks = _blocks(ensemble, sizes, missing, ensemble.device if here else runtime.device)
+    done = count - len(missing)
+    with shown_training("teachers", count, done=done, unit="model", told=False) as shown:
+        made = _group_pool(ensemble, parts)
+        work = [replace(block, made_of=made) for block in blocks]
         # In this process a teacher that nobody wants any more is left before it is ready.
         train = partial(_trained, on_step=shown.require_wanted)
-        trained = map(train, work) if here else host().run_parts(train_teacher, work, runtime)
-        for part, weights in zip(work, trained, strict=True):
-            with atomic_write(ensemble.teacher_file(part.number)) as temporary:
-                temporary.write_bytes(weights)
-            shown.step()
-    notify(f"{about.count} teachers trained on disjoint parts")
+        trained = map(train, work) if here else host().run_parts(train_block, work, runtime)
+        for block, weights in zip(work, trained, strict=True):
+            for number, own in zip(block.teachers, weights, strict=True):
+                if number in missing:
+                    with atomic_write(ensemble.teacher_file(number)) as temporary:
+                        temporary.write_bytes(own)
+                    shown.step()
+
+
+def _blocks(ensemble: Ensemble, sizes: Rows, missing: set[int], device: str) -> list[TeacherBlock]:
+    """Blocks of teachers of which one is missing."""
+    about = ensemble.config.teachers
+    trainings = [about.to_training(number) for number in range(about.count)]
+    models = [_seeded(ensemble.model, about.seed, number) for number in range(about.count)]
+    config = with_absolute_paths(reading_settings(ensemble.config)).model_dump_json()
+    most = 1
+    if is_small_head(build_model(models[0]), trainings[0]):
+        most = _BLOCK_BYTES // (4 * math.prod(ensemble.model.input_shape))
+    return [
+        TeacherBlock(
+            number=number,
+            teachers=tuple(teachers),
+            config=config,
+            grouped=ensemble.grouped_file.resolve(),
+            made_of="",
+            models=tuple(models[teacher] for teacher in teachers),
+            trainings=tuple(trainings[teacher] for teacher in teachers),
+            device=device,
+        )
+        for number, teachers in enumerate(_companies(sizes, trainings[0], most))
+        if not missing.isdisjoint(teachers)
+    ]
+
+
+def _companies(sizes: Rows, training: FineTuning, most: int) -> list[list[int]]:
+    """Teachers that take as many steps and have at most so many records, or one with more.
+
+    It follows from all teachers: those of a run that was killed are trained again in the same
+    company, and become the same to the last bit.
+    """
+    companies: list[list[int]] = []
+    steps = [training_steps(training, int(size)) for size in sizes]
+    longest = 0  # records of a teacher of the last company
+    for number in sorted(range(len(steps)), key=lambda number: (steps[number], number)):
+        last = companies[-1] if companies else []
+        longest = max(longest, int(sizes[number]))
+        alike = last and steps[last[0]] == steps[number]
+        if alike and len(last) < _BLOCK_TEACHERS and (len(last) + 1) * longest <= most:
+            last.append(number)
+        else:
+            companies.append([number])
+            longest = int(sizes[number])
+    return companies
+
+
+def _group_pool(ensemble: Ensemble, parts: Rows) -> str:
+    """Writes the pool in the order of its teachers, if that is not there; what it is made of."""
+    path, made = ensemble.grouped_file, made_of(ensemble.pool, ensemble.parts_file)
+    try:
+        with GroupedPool(path, ensemble.pool, made):
+            return made
+    except DataError:  # none is there, or one of other records
+        write_grouped(path, ensemble.pool, parts, made_of=made)
+    return made
+
+
+def forget_grouped(ensemble: Ensemble) -> None:
+    """Deletes the pool in the order of its teachers, which only their training reads."""
+    ensemble.grouped_file.unlink(missing_ok=True)
 
 
 def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:

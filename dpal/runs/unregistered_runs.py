@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpal.config.data import DataConfig
 from dpal.config.runtime import RuntimeConfig
-from dpal.data.known_records import COINCIDENCE, KnownRecords, scan
+from dpal.data.known_records import COINCIDENCE, MarkKey, pool_as_block
 from dpal.data.pool_files import commitment, digest_of
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Content, Role, Source, open_source
@@ -188,12 +188,8 @@ def _is_of_ballots(folder: CampaignFolder) -> bool:
 
 def _are_alike(pool: Source, source: Source, rows: Rows | None) -> bool:
     """Whether some records are another pool's, or copies of them."""
-    salt = os.urandom(32)
-    before, now = (scan(files, salt, owner_column="id") for files in (pool, source))
-    every = np.ones(before.owners.size, bool)
-    block = np.zeros(before.owners.size, np.int16)
-    known_records = KnownRecords.of_index([before.in_blocks(every, block, block)])
-    return known_records.overlap(now if rows is None else now.of(rows)).is_more_than(COINCIDENCE)
+    key = MarkKey(os.urandom(32))
+    return pool_as_block(pool, key).overlap(source, rows=rows).is_more_than(COINCIDENCE)
 
 
 def _has_id_of(folder: CampaignFolder, source: Source, rows: Rows | None) -> bool:

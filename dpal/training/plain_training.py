@@ -78,6 +78,15 @@ def fine_tune(
             yield loss_of(model(to_input(batch.to(device))), labels[rows].to(device)).mean()
 
     descend(model, losses(), spec, steps=training_steps(spec, len(inputs)), on_step=on_step)
+    require_converged(model, spec)
+
+
+def require_converged(model: nn.Module, spec: FineTuning) -> None:
+    """Requires that a training made something.
+
+    Raises:
+      ParameterError: it diverged.
+    """
     require_finite(
         model,
         f"fine-tuning diverged with fine_tuning.learning_rate {spec.learning_rate:g}; lower it "

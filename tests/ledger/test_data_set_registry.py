@@ -42,7 +42,7 @@ def test_a_campaign_about_strangers_or_about_a_data_set_unsaid_is_refused(owner)
 
 def test_an_index_that_is_not_the_recorded_one_is_refused(owner):
     other = write_blobs(owner.root / "o.parquet", 5, seed=3, prefix="o")
-    index = owner.root / "datasets" / "clinic" / "part-0.parquet"
+    index = owner.root / "datasets" / "clinic" / "part-0.arrow"
     index.write_bytes(other.read_bytes())
     source = open_source(other, Role.POOL, label_column="label")
     with pytest.raises(LedgerError, match="the index"):
@@ -51,7 +51,7 @@ def test_an_index_that_is_not_the_recorded_one_is_refused(owner):
 
 @pytest.mark.parametrize("salt", [None, b"", bytes(32), bytes(65)])
 def test_another_salt_makes_nobody_new(owner, salt):
-    path = owner.root / "datasets" / "clinic" / "salt"
+    path = owner.root / "datasets" / "salt"
     if salt is None:
         path.unlink()
     else:

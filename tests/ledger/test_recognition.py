@@ -5,12 +5,10 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dpal.canonical import file_digest
-from dpal.data.known_records import scan
 from dpal.errors import DataError
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
@@ -28,6 +26,7 @@ from tests.data.copies import (
     write_images,
     write_texts,
 )
+from tests.data.test_known_records import write_earliest
 from tests.ledger.owning import LIMIT
 
 COUNT = 300
@@ -46,11 +45,12 @@ def registry(tmp_path):
 
 def add_as_an_earlier_version_did(registry, source) -> None:
     """Puts records on file by their owners and by their contents as they are stored."""
-    marks = scan(source, (registry.folder / "clinic" / "salt").read_bytes())
     path = registry.folder / "clinic" / "part-0.parquet"
-    count = marks.owners.size
-    columns = {"owner": marks.owners, "content": marks.stored, "block": np.zeros(count, np.int16)}
-    pq.write_table(pa.table(columns), path)
+    salt = (registry.folder / "salt").read_bytes()  # whose digest stands in the ledger
+    (registry.folder / "clinic" / "salt").write_bytes(salt)
+    (registry.folder / "salt").unlink()
+    write_earliest(path, source, salt=salt)
+    count = pq.read_metadata(path).num_rows
     facts = {"dataset": "clinic", "records": count, "index": file_digest(path)}
     registry.store.append(
         campaign="",

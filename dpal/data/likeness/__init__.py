@@ -14,7 +14,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from dpal.data.likeness import pictures, texts, vectors
-from dpal.data.likeness.description import Described, Rows, Sketches
+from dpal.data.likeness.description import Described, Rows, Sketches, SketchRows
 from dpal.data.parquet import RowNumbers
 from dpal.data.sources import Content
 
@@ -32,6 +32,16 @@ class Likeness(Protocol):
         """Bytes of a sketch."""
         ...
 
+    @property
+    def SALTED(self) -> bool:  # noqa: N802
+        """Whether sketches depend on the salt."""
+        ...
+
+    @property
+    def NEAREST(self) -> bool:  # noqa: N802
+        """Whether `find` takes the most alike of all that are known, and not the first."""
+        ...
+
     def describe(self, column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Described:
         """Reads some records of a source's own column."""
         ...
@@ -42,7 +52,7 @@ class Likeness(Protocol):
         """The contents of `describe`, for records that were decoded already."""
         ...
 
-    def find(self, known_sketches: Sketches, new: Sketches) -> Rows:
+    def find(self, known_sketches: SketchRows, new: Sketches) -> Rows:
         """For each new sketch the row of a known one that is alike, -1 where none is."""
         ...
 
@@ -54,4 +64,4 @@ KINDS: dict[Content, Likeness] = {
 }
 WAYS: dict[str, Likeness] = {kind.WAY: kind for kind in KINDS.values()}
 
-__all__ = ["KINDS", "WAYS", "Described", "Likeness", "Rows", "Sketches"]
+__all__ = ["KINDS", "WAYS", "Described", "Likeness", "Rows", "SketchRows", "Sketches"]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Sketches = NDArray[np.uint8]
 Rows = NDArray[np.intp]
+
+
+class SketchRows(Protocol):
+    """Sketches in memory, or somewhere else from where slices are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Sketches: ...
+
 
 NOBODY = -1  # where a row is asked for and there is none
 

@@ -24,12 +24,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches
+from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches, SketchRows
 from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode
 from dpal.data.sources import Content
 
 WAY = "picture-1"
+SALTED, NEAREST = False, True
 
 Floats = NDArray[np.float32]
 
@@ -103,7 +104,7 @@ def contents(column: pa.Array, decoded: Tensor, *, rows: RowNumbers | None) -> I
     return _contents(pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8))
 
 
-def find(known_sketches: Sketches, new: Sketches) -> Rows:
+def find(known_sketches: SketchRows, new: Sketches) -> Rows:
     """For each new picture the known one that is most alike, -1 where none is a copy.
 
     Time: a scalar product of 12 numbers for every pair; memory: tens of MiB.

@@ -41,12 +41,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches
+from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches, SketchRows
 from dpal.data.likeness.pairs import pairs_in
 from dpal.data.parquet import RowNumbers
 from dpal.data.texts import texts_in
 
 WAY = "text-1"
+SALTED, NEAREST = True, False
 
 Numbers = NDArray[np.int64]
 
@@ -110,7 +111,7 @@ def _content(record: Sequence[str], spelled: Sequence[str]) -> bytes:
     return json.dumps(plain).encode()
 
 
-def find(known_sketches: Sketches, new: Sketches) -> Rows:
+def find(known_sketches: SketchRows, new: Sketches) -> Rows:
     """For each new text the first known one that is alike, -1 where none is.
 
     Args:
@@ -120,7 +121,7 @@ def find(known_sketches: Sketches, new: Sketches) -> Rows:
     Returns:
       (n,) rows of `known_sketches`.
     """
-    there, here = _read(known_sketches), _read(new)
+    there, here = _read(known_sketches[:]), _read(new)
     rows, comparable = np.flatnonzero(there[:, _LENGTH]), here[:, _LENGTH] > 0
     matches = np.full(len(new), len(known_sketches), np.intp)
     for key in range(_KEYS.stop):

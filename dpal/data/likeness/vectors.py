@@ -22,13 +22,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches
+from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches, SketchRows
 from dpal.data.likeness.pairs import pairs_in
 from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode
 from dpal.data.sources import Content
 
 WAY = "vector-1"
+SALTED, NEAREST = True, False
 
 _PROJECTIONS = 8
 WIDTH = 4 * _PROJECTIONS
@@ -73,7 +74,7 @@ def contents(column: pa.Array, decoded: Tensor, *, rows: RowNumbers | None) -> I
     return (vector.tobytes() for vector in _values(decoded))
 
 
-def find(known_sketches: Sketches, new: Sketches) -> Rows:
+def find(known_sketches: SketchRows, new: Sketches) -> Rows:
     """For each new vector the first known one that is alike, -1 where none is.
 
     Args:
@@ -83,7 +84,7 @@ def find(known_sketches: Sketches, new: Sketches) -> Rows:
     Returns:
       (n,) rows of `known_sketches`.
     """
-    there, here = _steps(known_sketches), _steps(new)
+    there, here = _steps(known_sketches[:]), _steps(new)
     order = np.argsort(there[:, 0], kind="stable")
     sorted_first = there[order, 0]
     begin = np.searchsorted(sorted_first, here[:, 0] - _STEPS, side="left")
