@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from dpal.planning.campaign_spec import Acquisition, CampaignSpec
 from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.randomness import seeded
 from dpal.simulation.choose_acquisition import choose_acquisition, split_in_halves
-from dpal.simulation.paired_comparison import compare_with_reference
+from dpal.simulation.paired_comparison import PairedComparison, compare_with_reference
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, spec_for
 from tests.accuracy.selections import PHYSICAL, SETS, DataSet, Loaded, load, run, wish
 
@@ -118,8 +118,14 @@ def table(done: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
         set_name, epsilon = key.split(" | epsilon ")
         yield (
             f"| {set_name} | {epsilon} | {', '.join(f'{name} {n}' for name, n in chosen)} "
-            f"| {means[0]:.1f} | {means[1]:.1f} | {compared.in_words()} |"
+            f"| {means[0]:.1f} | {means[1]:.1f} | {_beside(chosen, compared)} |"
         )
+
+
+def _beside(chosen: Sequence[tuple[str, int]], compared: PairedComparison) -> str:
+    if all(name == Acquisition.RANDOM for name, _ in chosen):
+        return "the same runs"
+    return compared.in_words()
 
 
 def main() -> None:
