@@ -101,8 +101,10 @@ class PrivateGradient:
           labels: (n,) class numbers, or (n, labels) zeros and ones.
           sizes: as in `clipped_sum`.
         """
-        if self._ahead is not None:
-            self._ahead.begin()
+        if self._ahead is None:
+            self.release(self.clipped_sum(inputs, labels, sizes), self._clipper.take_count())
+            return
+        self._ahead.begin()
         total = self._clipped_sum(inputs, labels, sizes)
         self._release(total, self._clipper.take_count())
 

@@ -74,6 +74,10 @@ def test_a_form_that_cannot_be_is_one_sentence(wrong):
 
 @pytest.mark.usefixtures("orchestrated")
 def test_where_nobody_else_runs_it_it_runs_here_and_begun_it_keeps_its_settings(workplace):
+    with get_client(sync_client=True) as client:  # of tests that ran before, on this server
+        for deployment in client.read_deployments():
+            if deployment.name == "campaign":
+                client.delete_deployment(deployment.id)
     folder = Path(str(new_campaign(parse_brief(brief(labels=60, **PUBLIC)))))
     recorded = recorded_settings(CampaignFolder(folder))
     assert isinstance(recorded, CampaignConfig) and recorded.schedule.initial == 60

@@ -168,7 +168,7 @@ def test_the_ledger_has_salted_digests_of_ballots(account, monkeypatch):
     assert len(about.pop(b"dpal.salt")) == 32
     guesses = []
     for guess in (table, table.replace_schema_metadata(about)):
-        pq.write_table(guess, "guess.parquet", compression="zstd")
+        pq.write_table(guess, "guess.parquet", compression="zstd", write_page_checksum=True)
         guesses.append(hashlib.sha256(Path("guess.parquet").read_bytes()).hexdigest())
     assert guesses[0] == digest  # whoever has the salt has the file
     assert guesses[1] != digest
