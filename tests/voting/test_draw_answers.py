@@ -267,7 +267,8 @@ def test_nothing_is_released_of_no_queries(bits):
 
 
 def test_a_million_sets_of_twenty_labels_need_little_memory():
-    # 5,000 queries by 50 teachers: densely 42 GB of noise.
+    # 5,000 queries by 50 teachers: densely 42 GB of noise. Not ru_maxrss: a process starts with
+    # that of the one that started it.
     program = """
 from pathlib import Path
 import numpy as np
@@ -279,7 +280,6 @@ from dpal.voting.draw_answers import release
 rule = VotingRule(mechanism=Mechanism.POWERSET, teachers=50, labels=20, sigma=7.0)
 ballots = Ballots.of(np.random.default_rng(1).random((5_000, 50, 20)) < 0.1)
 print(release(rule, ballots, rng=secure()).labels.shape)
-# Not ru_maxrss: a process starts with that of the one that started it.
 status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
 print(next(int(line.split()[1]) / 1024**2 for line in status if line.startswith("VmHWM:")))
 """
