@@ -44,6 +44,15 @@ def tracked_figures(phase: Mapping[str, Any]) -> dict[str, float]:
     return figures
 
 
+def figures_of_all(phase: Mapping[str, Any]) -> dict[str, float]:
+    """The same by their plain names, such as accuracy, without those of single classes."""
+    return {
+        name.removeprefix(_PREFIX): value
+        for name, value in tracked_figures(phase).items()
+        if "/" not in name
+    }
+
+
 def class_figures(phase: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Records, recall and AUC of each class, in class order; none of earlier versions."""
     classes: Sequence[Mapping[str, Any]] = phase.get(_PREFIX + CLASSES, ())

@@ -34,7 +34,7 @@ from dpal.simulation.choose_acquisition import (
 
 REHEARSALS = 5  # of each acquisition: about a minute of CPU for the digits that ship
 MOST_RECORDS = 4000  # public records of a rehearsal, so that choosing stays affordable
-_SCORES = (Acquisition.LEAST_CONFIDENCE, Acquisition.MARGIN, Acquisition.ENTROPY)
+SCORES = (Acquisition.LEAST_CONFIDENCE, Acquisition.MARGIN, Acquisition.ENTROPY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ class _Candidates:
         self.reference = Acquisition.RANDOM if is_private else Acquisition.ENTROPY
         self.specs: dict[Acquisition, CampaignSpec] = {}
         self.refused: dict[Acquisition, str] = {}
-        wanted = [*_SCORES, *([Acquisition.BALD] if config.model.dropout else [])]
+        wanted = [*SCORES, *([Acquisition.BALD] if config.model.dropout else [])]
         for acquisition in dict.fromkeys([self.reference, *wanted]):
             try:
                 spec = spec_of(config.settled(acquisition))(owners, unit, carried)

@@ -16,13 +16,12 @@ from typing import Any
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
-from dpal.reports.validation_figures import headline_key, tracked_figures
+from dpal.reports.validation_figures import figures_of_all, headline
 from dpal.runs.kinds import recorded_kind
 from dpal.runs.released_phase import released_phase
 from dpal.runs.run_facts import read_run_certificate
 
 METRICS, PHASES = "metrics.json", "phases.csv"
-_PREFIX = "validation_"
 
 
 def write_experiment_files(folder: CampaignFolder, to: Path) -> tuple[Path, Path]:
@@ -63,11 +62,7 @@ def _figures(folder: CampaignFolder, phases: list[dict[str, Any]]) -> dict[str, 
         },
         "labels": phases[-1].get("labels"),
         "released_phase": released_phase(folder),
-        "validation": {
-            name.removeprefix(_PREFIX): value
-            for name, value in tracked_figures(reached).items()
-            if "/" not in name  # of single classes: they stand in the report
-        },
+        "validation": figures_of_all(reached),
     }
 
 
@@ -82,7 +77,6 @@ def _spent(
 
 def _table(phases: list[dict[str, Any]]) -> str:
     """One row a phase, for curves; `validation` is the headline figure."""
-    key = headline_key(phases[0])
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["phase", "labels", "epsilon", "validation"])
@@ -92,7 +86,7 @@ def _table(phases: list[dict[str, Any]]) -> str:
                 phase.get("phase", number),
                 phase.get("labels", ""),
                 phase.get("campaign_epsilon", ""),
-                phase[_PREFIX + key],
+                headline(phase)[1],
             ]
         )
     return text.getvalue()

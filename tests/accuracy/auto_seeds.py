@@ -28,13 +28,13 @@ from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec
 from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.randomness import seeded
+from dpal.runs.chosen_acquisition import MOST_RECORDS, REHEARSALS, SCORES
 from dpal.simulation.choose_acquisition import choose_acquisition, split_in_halves
 from dpal.simulation.paired_comparison import PairedComparison, compare_with_reference
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, spec_for
 from tests.accuracy.selections import PHYSICAL, SETS, DataSet, Loaded, load, run, wish
 
-SEEDS, REHEARSALS, MOST_RECORDS = 10, 5, 4000
-SCORES = (Acquisition.LEAST_CONFIDENCE, Acquisition.MARGIN, Acquisition.ENTROPY)
+SEEDS = 10
 SELECTIONS = Path("docs/results/selections.json")
 
 

@@ -14,16 +14,14 @@ from dpal.capc import guardian_service
 from dpal.capc.frames import Parcel
 from dpal.capc.strict_messages import BatchCharged
 from dpal.capc.strict_querier import QuerierPair
-from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode
-from dpal.errors import ProtocolError, VoteAborted
+from dpal.capc.terms import GUARDIAN, VoteMode
+from dpal.errors import VoteAborted
 from tests.capc.parties import FreeAccount
 from tests.capc.test_services import (
     ASKED,
-    INTERFERENCES,
     SECONDS,
     BrokenAccount,
     expected,
-    interfering,
     on_stage,
 )
 from tests.capc.test_services import TERMS as HELPER
@@ -61,55 +59,6 @@ def test_classes_are_named_by_noisy_counts(tmp_path):
         assert stage.account.reserved == [1] == list(stage.account.committed)
 
     on_stage(tmp_path, play, terms=terms)
-
-
-def dealer_reordered(seen, said, party):
-    """The first two messages of the site that deals, to who asks, the second one first."""
-    if party != QUERIER or said.party != "site-2":
-        return [said]
-    own = [one for one in seen if one.party == "site-2"]
-    return {1: [], 2: [said, own[0]]}.get(len(own), [said])
-
-
-BROKEN = {**INTERFERENCES, "reordered": dealer_reordered}
-
-
-@pytest.mark.parametrize("interference", BROKEN)
-def test_what_is_altered_on_its_way_ends_the_vote_soon_and_charges_nothing(
-    tmp_path, monkeypatch, interference
-):
-    interfering(monkeypatch, BROKEN[interference])
-
-    async def play(stage):
-        began = time.monotonic()
-        with pytest.raises((VoteAborted, ProtocolError)) as ended:
-            await stage.ask([ASKED])
-        assert "\n" not in str(ended.value)
-        assert time.monotonic() - began < SECONDS
-        assert stage.account.committed == {}
-        await asyncio.sleep(0.2)
-        assert not stage.account.working
-        monkeypatch.undo()
-        await stage.ask([ASKED], name="office")
-        assert stage.account.reserved == [1, 1] and list(stage.account.committed) == [1]
-
-    on_stage(tmp_path, play, terms=TERMS)
-
-
-def test_a_silent_site_ends_the_vote_soon_and_is_named(tmp_path, monkeypatch):
-    async def play(stage):
-        async def nothing(connection, said):
-            await asyncio.sleep(60)
-
-        monkeypatch.setattr(stage.sites["site-2"], "_answer", nothing)
-        began = time.monotonic()
-        with pytest.raises(VoteAborted) as ended:
-            await stage.ask([ASKED])
-        assert time.monotonic() - began < SECONDS
-        assert "site-2" in str(ended.value) and "site-1" not in str(ended.value)
-        assert stage.account.committed == {}
-
-    on_stage(tmp_path, play, terms=TERMS)
 
 
 def test_a_batch_that_takes_long_is_no_silence(tmp_path, monkeypatch):

@@ -32,7 +32,14 @@ from dpal.capc.terms import GUARDIAN, QUERIER, SiteModel, VoteMode, batch_of, no
 from dpal.capc.transfer_extension import RowHash
 from dpal.errors import ParameterError, ProtocolError
 from dpal.randomness import secure
-from tests.capc.together import hold_vote, numbers_of, pair_secrets, plain_votes, random_models
+from tests.capc.together import (
+    hold_vote,
+    numbers_of,
+    pair_secrets,
+    plain_votes,
+    queries,
+    random_models,
+)
 from tests.capc.together import terms_of as any_terms_of
 from tests.capc.transfers import FALSE_ALARM, alike_chance, uniform_chance
 
@@ -50,25 +57,6 @@ MECHANISMS: list[dict[str, Any]] = [
 
 def terms_of(*sizes, **more):
     return any_terms_of(*sizes, **{"mode": VoteMode.STRICT, **more})
-
-
-def queries(rng, count, features):
-    return rng.integers(-128, 128, (count, features), dtype=np.int8)
-
-
-@pytest.mark.parametrize("sites", [3, 4])
-def test_without_noise_every_bit_is_that_of_the_plain_vote(sites):
-    """More than 10,000 bits in both, messages delivered in any order; even numbers of sites tie."""
-    rng = np.random.default_rng(sites)
-    terms = terms_of(sites, labels=15, features=24, queries=350)
-    models, asked = random_models(terms, rng), queries(rng, 350, 24)
-    votes = plain_votes(models, terms.sites, asked)
-    vote = hold_vote(terms, models, asked, order=rng)
-    assert vote.answers.shape == (350, 15)
-    assert (vote.answers == (2 * votes > sites)).all()
-    assert 0.05 < vote.answers.mean() < 0.95
-    assert (2 * votes == sites).any() == (sites % 2 == 0)
-    assert all(not party.awaited for party in vote.parties.values())
 
 
 @pytest.mark.parametrize("kind", MECHANISMS, ids=str)

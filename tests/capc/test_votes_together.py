@@ -7,26 +7,23 @@ import pytest
 import scipy
 
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.capc.terms import GUARDIAN, QUERIER, batch_of, noise_share
+from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode, batch_of, noise_share
 from dpal.randomness import secure
-from tests.capc.together import hold_vote, plain_votes, random_models, terms_of
+from tests.capc.together import hold_vote, plain_votes, queries, random_models, terms_of
 
 FALSE_ALARM = 1e-7
 
 
-def queries(rng, count, features):
-    return rng.integers(-128, 128, (count, features), dtype=np.int8)
-
-
+@pytest.mark.parametrize("mode", VoteMode)
 @pytest.mark.parametrize("sites", [3, 4, 7])
-def test_without_noise_every_bit_is_that_of_the_plain_vote(sites):
-    """More than 10,000 bits, messages delivered in any order; even numbers of sites tie."""
+def test_without_noise_every_bit_is_that_of_the_plain_vote(sites, mode):
+    """More than 15,000 bits in each mode, messages in any order; even numbers of sites tie."""
     rng = np.random.default_rng(sites)
-    terms = terms_of(sites, labels=10, features=24, queries=350)
+    terms = terms_of(sites, labels=15, features=24, queries=350, mode=mode)
     models, asked = random_models(terms, rng), queries(rng, 350, 24)
     votes = plain_votes(models, terms.sites, asked)
     vote = hold_vote(terms, models, asked, order=rng)
-    assert vote.answers.shape == (350, 10)
+    assert vote.answers.shape == (350, 15)
     assert (vote.answers == (2 * votes > sites)).all()
     assert 0.05 < vote.answers.mean() < 0.95
     assert (2 * votes == sites).any() == (sites % 2 == 0)

@@ -37,6 +37,10 @@ class Vote:
                 and type(message) is kind]  # fmt: skip
 
 
+def queries(rng: np.random.Generator, count: int, features: int) -> np.ndarray:
+    return rng.integers(-128, 128, (count, features), dtype=np.int8)
+
+
 def terms_of(
     sites: int = 5, labels: int = 4, features: int = 16, queries: int = 6, **more: Any
 ) -> Terms:
