@@ -36,7 +36,9 @@ from dpal.capc.messages import (
     QuerierBallotDeal,
     QuerierDeal,
     SiteBallotDeal,
+    SiteBegins,
     SiteDeal,
+    WantedShares,
 )
 from dpal.capc.strict_messages import (
     BatchCharged,
@@ -138,11 +140,12 @@ def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
         return sum(kind.size(batch) for kind in kinds)
 
     from_sites, to_sites = (size(*kinds) for kinds in _between(batch))
-    to_querier, site_deal, to_guardian = size(QuerierDeal), size(SiteDeal), size(PaddedVotes)
+    to_querier, site_deal, to_guardian = 0, 0, size(PaddedVotes)
     if terms.is_strict:
-        to_querier, site_deal = 0, size(BatchCharged)
-        to_guardian += size(SiteReady)
-    elif terms.rule.second is not None:
+        site_deal, to_guardian = size(BatchCharged), to_guardian + size(SiteReady)
+    elif not terms.has_shares:
+        to_querier, site_deal = size(QuerierDeal), size(SiteDeal)
+    if terms.rule.second is not None and not terms.is_strict:
         to_querier += size(QuerierBallotDeal)
         site_deal += size(SiteBallotDeal)
     compared = () if terms.tells_counts else (LastDeal, MaskedMargin)
@@ -172,6 +175,7 @@ def _between(batch: QueryBatch) -> tuple[Sequence[type[Message]], Sequence[type[
     """Messages from each site to who asks, and back."""
     if batch.is_strict:
         return kinds_to_querier(batch), kinds_to_site(batch)
-    if batch.rule.second is None:
-        return (HiddenWeights, MaskedOutcome), (HiddenQuery,)
-    return (HiddenWeights, MaskedOutcome, MaskedBallot), (HiddenQuery, MaskedBallot)
+    ballots = () if batch.rule.second is None else (MaskedBallot,)
+    if batch.has_shares:
+        return (SiteBegins, *ballots), (WantedShares, *ballots)
+    return (HiddenWeights, MaskedOutcome, *ballots), (HiddenQuery, *ballots)

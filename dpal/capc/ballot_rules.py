@@ -40,16 +40,6 @@ MECHANISMS: Final = (
     Mechanism.GNMAX,
     Mechanism.POWERSET,
 )
-STRICT: Final = frozenset(
-    {
-        Mechanism.BINARY,
-        Mechanism.TOP_M,
-        Mechanism.TAU_L2,
-        Mechanism.TAU_L1,
-        Mechanism.GNMAX,
-        Mechanism.POWERSET,
-    }
-)
 MOST_COUNTS: Final = 1_024
 LARGEST_BIAS: Final = 1 << 30  # of one label's number; smaller where two are subtracted
 
@@ -167,16 +157,17 @@ def ballot_rule(mechanism: Mechanism, labels: int, limit: float | None = None) -
             return _yes_or_no(labels, most)
 
 
-def require_strict(mechanism: Mechanism) -> None:
-    """Requires a mechanism whose ballots are comparisons alone, which need no dealer.
+def require_outcomes(mechanism: Mechanism) -> None:
+    """Requires a mechanism whose first outcomes are a yes or no for each label.
 
     Raises:
-      ParameterError: it is another one.
+      ParameterError: it compares numbers of labels with one another.
     """
-    if mechanism not in STRICT:
+    if mechanism is Mechanism.GNMAX:
+        others = ", ".join(one for one in MECHANISMS if one != mechanism)
         raise ParameterError(
-            f"{mechanism} voting needs keys that the guardian deals, and in strict mode it deals "
-            f"none; use {', '.join(sorted(STRICT))}, or mode helper"
+            f"{mechanism} voting compares what a model says to classes, and mode shares knows yes "
+            f"or no alone; use {others}, or another mode"
         )
 
 

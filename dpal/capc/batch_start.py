@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.capc.guardian import GuardianBatch, begin_guardian
+from dpal.capc.held_shares import HeldShares, SharedQueries
 from dpal.capc.parties import Outbox
 from dpal.capc.querier import QuerierBatch, begin_querier
+from dpal.capc.shares_querier import SharesQuerierBatch, begin_shares_querier
+from dpal.capc.shares_site import SharesSiteBatch, begin_shares_site
 from dpal.capc.site import SiteBatch, begin_site
 from dpal.capc.strict_guardian import StrictGuardianBatch, begin_strict_guardian
 from dpal.capc.strict_querier import StrictQuerierBatch, begin_strict_querier
@@ -18,8 +21,8 @@ from dpal.capc.terms import Features, QueryBatch, SiteModel
 from dpal.randomness import BitSource
 
 GuardianState = GuardianBatch | StrictGuardianBatch
-SiteState = SiteBatch | StrictSiteBatch
-QuerierState = QuerierBatch | StrictQuerierBatch
+SiteState = SiteBatch | SharesSiteBatch | StrictSiteBatch
+QuerierState = QuerierBatch | SharesQuerierBatch | StrictQuerierBatch
 
 
 def start_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianState, Outbox]:
@@ -32,20 +35,28 @@ def start_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianState,
 def start_site(
     batch: QueryBatch,
     name: str,
-    model: SiteModel,
+    model: SiteModel | Mapping[bytes, HeldShares],
     noise: NDArray[np.int64],
     secrets: Mapping[str, bytes],
     *,
     rng: BitSource,
 ) -> tuple[SiteState, Outbox]:
-    """As `begin_site`, in the mode of the batch."""
+    """As `begin_site`, in the mode of the batch; a site has a model, or shares by evaluation."""
+    if not isinstance(model, SiteModel):
+        return begin_shares_site(batch, name, model, noise, secrets, rng=rng)
     plain, outbox = begin_site(batch, name, model, noise, secrets, rng=rng)
     return begin_strict_site(plain, outbox, rng=rng) if batch.is_strict else (plain, outbox)
 
 
 def start_querier(
-    batch: QueryBatch, features: Features, secrets: Mapping[str, bytes], *, rng: BitSource
+    batch: QueryBatch,
+    queries: Features | SharedQueries,
+    secrets: Mapping[str, bytes],
+    *,
+    rng: BitSource,
 ) -> QuerierState:
     """As `begin_querier`, in the mode of the batch."""
-    plain = begin_querier(batch, features, secrets)
+    if isinstance(queries, SharedQueries):
+        return begin_shares_querier(batch, queries, secrets)
+    plain = begin_querier(batch, queries, secrets)
     return begin_strict_querier(plain, rng=rng) if batch.is_strict else plain

@@ -12,7 +12,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from dpal.capc.messages import HiddenQuery, Message, QuerierBallotDeal, QuerierDeal
+from dpal.capc.messages import (
+    HiddenQuery,
+    LastDeal,
+    Message,
+    QuerierBallotDeal,
+    QuerierDeal,
+    WantedShares,
+)
 from dpal.capc.session import SESSION_BYTES, Greeting, Invitation
 from dpal.capc.strict_messages import kinds_to_querier, kinds_to_site
 from dpal.capc.terms import MOST_QUERIES, Terms, batch_of
@@ -133,6 +140,8 @@ def largest_frame(terms: Terms) -> int:
     """
     batch = batch_of(terms, 1, terms.queries, terms.sites)
     kinds: tuple[type[Message], ...] = (QuerierDeal, QuerierBallotDeal, HiddenQuery)
+    if batch.has_shares:
+        kinds = (QuerierBallotDeal, LastDeal, WantedShares)
     if batch.is_strict:
         kinds = (*kinds_to_site(batch), *kinds_to_querier(batch))
     most = max(kind.size(batch) for kind in kinds)

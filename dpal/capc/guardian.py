@@ -27,7 +27,7 @@ from dpal.capc.messages import (
 )
 from dpal.capc.parties import Outbox, Outgoing, unexpected
 from dpal.capc.ring import Ring, ring_product
-from dpal.capc.shared_signs import SignCorrections, SignKeys, deal_signs, sign_keys, sign_shares
+from dpal.capc.shared_signs import SignCorrections, SignKeys, deal_signs, sign_keys
 from dpal.capc.terms import QUERIER, QueryBatch
 from dpal.randomness import BitSource
 
@@ -92,6 +92,15 @@ def begin_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianBatch,
       batch: what is asked; paid for before.
       rng: source of all masks and keys.
     """
+    outbox = [] if batch.has_shares else _first_deals(batch, rng)
+    if batch.rule.second is not None:
+        outbox += _ballot_deals(batch, rng)
+    total = np.zeros((batch.queries, batch.rule.counts), dtype=np.uint32)
+    return GuardianBatch(batch=batch, total=total), tuple(outbox)
+
+
+def _first_deals(batch: QueryBatch, rng: BitSource) -> list[Outgoing]:
+    """Masks of weights and queries, and keys of the first round."""
     querier_seed, salt = fresh_seed(rng), fresh_seed(rng)
     site_seeds = {site: fresh_seed(rng) for site in batch.sites}
     query_masks = KeyStream(querier_seed, "queries").ring(batch.queries, batch.features)
@@ -112,10 +121,7 @@ def begin_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianBatch,
         own = corrections.part(place * batch.compared, (place + 1) * batch.compared)
         outbox.append(Outgoing(site, SiteDeal(**dealt_fields(seed, salt, own, *shape))))
     outbox.append(Outgoing(QUERIER, deal))
-    if batch.rule.second is not None:
-        outbox += _ballot_deals(batch, rng)
-    total = np.zeros((batch.queries, batch.rule.counts), dtype=np.uint32)
-    return GuardianBatch(batch=batch, total=total), tuple(outbox)
+    return outbox
 
 
 def _ballot_deals(batch: QueryBatch, rng: BitSource) -> list[Outgoing]:
@@ -169,10 +175,7 @@ def _with_answer(state: GuardianBatch) -> tuple[GuardianBatch, Outbox]:
         return replace(state, is_done=True), (Outgoing(QUERIER, PaddedCounts(state.total)),)
     if deal is None or margin is None:
         return state, ()
-    keys = sign_keys(deal.seed.tobytes(), "signs", state.batch.counted)
     # The margin is twice the count, less what who asks takes off its own share.
-    masked = 2 * state.total + keys.masks.reshape(state.total.shape)
-    opened = (masked + margin.values).ravel()
-    shares = sign_shares(opened, 1, keys, deal.corrections, deal.salt.tobytes())
-    answer = GuardianAnswer(masked, shares.reshape(masked.shape))
+    masked = 2 * state.total + deal.keys.masks.reshape(state.total.shape)
+    answer = GuardianAnswer(masked, deal.signs(masked + margin.values, 1))
     return replace(state, is_done=True), (Outgoing(QUERIER, answer),)

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from dpal.capc.distributed_comparison import SALT_BYTES, Corrections
 from dpal.capc.key_streams import SEED_BYTES
 from dpal.capc.ring import Ring
-from dpal.capc.shared_signs import LEVELS, SignCorrections
+from dpal.capc.shared_signs import LEVELS, SignCorrections, SignKeys, sign_keys, sign_shares
 from dpal.capc.strict_sizes import sizes_of
 from dpal.capc.terms import QueryBatch
 from dpal.errors import ProtocolError
 
 FORMAT: Final = 1
+EVALUATION_BYTES: Final = 16
 Layout = Mapping[str, tuple[str, tuple[str, ...]]]
 
 _HEADER: Final = 6  # format, kind, number of the batch
@@ -89,7 +90,7 @@ def _signs(*comparisons: str) -> Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class _Dealt(Message):
+class Dealt(Message):
     """A seed, and corrections for comparisons.
 
     Attributes:
@@ -109,6 +110,22 @@ class _Dealt(Message):
     tops: Ring
 
     @property
+    def keys(self) -> SignKeys:
+        """The receiver's own part of all of them."""
+        return sign_keys(self.seed.tobytes(), "signs", self.tops.size)
+
+    def signs(self, opened: Ring, party: int) -> Ring:
+        """Shares of whether what was opened is at least 0.
+
+        Args:
+          opened: masked numbers, as many as there are comparisons; the shares have its shape.
+          party: 0, or 1 whose corrections are added.
+        """
+        salt = self.salt.tobytes()
+        shares = sign_shares(opened.ravel(), party, self.keys, self.corrections, salt)
+        return shares.reshape(opened.shape)
+
+    @property
     def corrections(self) -> SignCorrections:
         """All of them in one row."""
         count = self.tops.size
@@ -123,7 +140,7 @@ class _Dealt(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class QuerierDeal(_Dealt):
+class QuerierDeal(Dealt):
     """From the guardian to who asks: one deal for all sites.
 
     Attributes:
@@ -140,7 +157,7 @@ class QuerierDeal(_Dealt):
 
 
 @dataclass(frozen=True, eq=False)
-class SiteDeal(_Dealt):
+class SiteDeal(Dealt):
     """From the guardian to a site."""
 
     kind = 2
@@ -148,7 +165,7 @@ class SiteDeal(_Dealt):
 
 
 @dataclass(frozen=True, eq=False)
-class LastDeal(_Dealt):
+class LastDeal(Dealt):
     """From the dealing site to the guardian, and another one to who asks: the noisy majorities."""
 
     kind = 3
@@ -156,7 +173,7 @@ class LastDeal(_Dealt):
 
 
 @dataclass(frozen=True, eq=False)
-class QuerierBallotDeal(_Dealt):
+class QuerierBallotDeal(Dealt):
     """From the guardian to who asks: the second round, one deal for all sites."""
 
     kind = 10
@@ -164,7 +181,7 @@ class QuerierBallotDeal(_Dealt):
 
 
 @dataclass(frozen=True, eq=False)
-class SiteBallotDeal(_Dealt):
+class SiteBallotDeal(Dealt):
     """From the guardian to a site: the second round."""
 
     kind = 11
@@ -282,6 +299,32 @@ class GuardianAnswer(Message):
     shares: Ring
 
 
+@dataclass(frozen=True, eq=False)
+class SiteBegins(Message):
+    """From a site to who asks: it has begun the batch, and can be worked with."""
+
+    kind = 42
+    layout: ClassVar[Layout] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class WantedShares(Message):
+    """From who asks to a site: of which outcomes, computed before the vote, shares are counted.
+
+    Attributes:
+      evaluation: (16,) which evaluation of the site's model, as in `HeldShares`.
+      rows: (queries,) its queries, as they are numbered there.
+    """
+
+    kind = 43
+    layout: ClassVar[Layout] = {
+        "evaluation": ("u1", ("evaluation",)),
+        "rows": ("<u4", ("queries",)),
+    }
+    evaluation: NDArray[np.uint8]
+    rows: NDArray[np.uint32]
+
+
 def dealt_fields(
     seed: bytes, salt: bytes, corrections: SignCorrections, *shape: int
 ) -> dict[str, Any]:
@@ -300,6 +343,7 @@ def dealt_fields(
 def _shape(dimensions: tuple[str, ...], batch: QueryBatch) -> tuple[int, ...]:
     lengths = {
         "seed": SEED_BYTES,
+        "evaluation": EVALUATION_BYTES,
         "salt": SALT_BYTES,
         "levels": LEVELS,
         "leaves": LEVELS + 1,

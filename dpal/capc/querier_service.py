@@ -14,6 +14,7 @@ from dpal.capc.certificates import Identity
 from dpal.capc.connection import Connection, connect
 from dpal.capc.frames import Abort, Ask, Begin, Invite, Parcel, Roster, largest_frame
 from dpal.capc.guardian_service import PATIENCE
+from dpal.capc.held_shares import SharedQueries
 from dpal.capc.member import SessionMember, join
 from dpal.capc.terms import Features, Terms
 from dpal.errors import DpalError, ProtocolError, VoteAborted
@@ -27,7 +28,7 @@ async def ask_sites(
     identity: Identity,
     address: tuple[str, int],
     guardian: str,
-    batches: Sequence[Features],
+    batches: Sequence[Features | SharedQueries],
     keep: Callable[[int, NDArray[np.int64]], None],
     *,
     patience: float = PATIENCE,
@@ -39,7 +40,7 @@ async def ask_sites(
       identity: of who asks.
       address: host and port of the guardian.
       guardian: its name.
-      batches: (queries, features) each.
+      batches: (queries, features) each, or shares of what sites say.
       keep: is handed a batch's place and its answers before the next one is asked.
       patience: seconds that the guardian lets others be silent.
 
@@ -47,8 +48,8 @@ async def ask_sites(
       VoteAborted, ProtocolError: it ended before all were answered; those that were are kept.
     """
     async with _joined(terms, identity, address, guardian, patience + _LONGER) as asker:
-        for place, features in enumerate(batches):
-            keep(place, await asker.answers(features))
+        for place, queries in enumerate(batches):
+            keep(place, await asker.answers(queries))
 
 
 class _Asker:
@@ -57,15 +58,18 @@ class _Asker:
     def __init__(self, connection: Connection, member: SessionMember, patience: float) -> None:
         self._connection, self._member, self._patience = connection, member, patience
 
-    async def answers(self, features: Features) -> NDArray[np.int64]:
+    async def answers(self, queries: Features | SharedQueries) -> NDArray[np.int64]:
         """(queries, counts) what a batch releases."""
-        session = self._member.invitation.session
-        await self.send(Ask(session=session, queries=len(features)))
+        invitation = self._member.invitation
+        session = invitation.session
+        if isinstance(queries, SharedQueries):  # before anything is asked
+            queries.require_sites(invitation.sites, self._member.terms.labels)
+        await self.send(Ask(session=session, queries=len(queries)))
         begins = await self.receive()
-        if not isinstance(begins, Begin) or begins.queries != len(features):
+        if not isinstance(begins, Begin) or begins.queries != len(queries):
             raise ProtocolError("the guardian began something else than was asked")
         batch = self._member.begin(begins)
-        state = start_querier(batch, features, self._member.secrets(), rng=secure())
+        state = start_querier(batch, queries, self._member.secrets(), rng=secure())
         while state.answers is None:
             try:
                 said = await self.receive()

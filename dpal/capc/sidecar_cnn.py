@@ -4,13 +4,15 @@ A program of its own, in an environment of its own (`spu`, docs/capc.md): it imp
 dpal. Who asks, one site and the guardian run it at the same time; they are the three parties of
 ABY3, by SecretFlow's SPU. Who asks and the site end with shares, modulo 2**64, of the site's yes or
 no for each image and label: the site's share is a uniform mask that it drew itself, so that who
-asks sees uniform numbers, and the guardian sees nothing. No vote is ever put together here.
+asks sees uniform numbers, and the guardian sees nothing. No vote is put together here: a vote in
+mode shares counts them.
 
     python sidecar_cnn.py PARTY SETTINGS.json
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import struct
@@ -28,6 +30,7 @@ SIDE: Final = 28
 _STRIDE, _KERNEL, _CHANNELS = 2, 5, (8, 16)
 _FLAT = 4 * 4 * _CHANNELS[1]  # 28 -> 12 -> 4
 _PATIENCE_MS = 60_000
+_EVALUATION_BYTES = 16  # as `dpal.capc.messages` has it, which is not imported here
 _GRACE = 1.0  # seconds in which the last receipts arrive
 
 
@@ -93,11 +96,18 @@ def evaluate_net(party: str, settings: dict[str, Any]) -> None:
     if own == RANKS[QUERIER]:
         others = [_unpacked(libspu, link.recv(rank)) for rank in (1, 2)]
         told = io.reconstruct([result, *others]).astype(np.int64)
-        _keep(settings["output"], told.reshape(queries, labels).view(np.uint64))
+        evaluation = bytes(link.recv(RANKS[SITE]))
+        images = [hashlib.sha256(image.tobytes()).digest() for image in inputs["images"]]
+        digests = np.frombuffer(b"".join(images), np.uint8).reshape(queries, -1)
+        shares = told.reshape(queries, labels).view(np.uint64)
+        _keep(settings["output"], evaluation, shares=shares, queries=digests)
     else:
         link.send(RANKS[QUERIER], _packed(result))
     if own == RANKS[SITE]:
-        _keep(settings["output"], np.uint64(0) - inputs["mask"].view(np.uint64))
+        evaluation = secrets.token_bytes(_EVALUATION_BYTES)
+        link.send(RANKS[QUERIER], evaluation)
+        shares = np.uint64(0) - inputs["mask"].view(np.uint64)
+        _keep(settings["output"], evaluation, shares=shares)
     link.stop_link()  # waits for what others still send
     time.sleep(_GRACE)
     sys.stdout.write(f"{queries} images in {took:.2f} seconds\n")
@@ -183,11 +193,13 @@ def _unpacked(libspu: Any, data: bytes) -> Any:
     return share
 
 
-def _keep(path: str, shares: np.ndarray) -> None:
+def _keep(path: str, evaluation: bytes, **arrays: np.ndarray) -> None:
     place = Path(path)
-    place.touch(mode=0o600)
-    with place.open("wb") as stream:
-        np.savez(stream, shares=shares)
+    partial = place.with_name(f".{place.name}.part")  # whoever reads the folder sees whole files
+    partial.touch(mode=0o600)
+    with partial.open("wb") as stream:
+        np.savez(stream, evaluation=np.frombuffer(evaluation, np.uint8), **arrays)  # type: ignore[arg-type]
+    partial.rename(place)
 
 
 if __name__ == "__main__":

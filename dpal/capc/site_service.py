@@ -12,6 +12,7 @@ from dpal.capc.certificates import Identity
 from dpal.capc.connection import Connection, connect
 from dpal.capc.frames import Abort, Begin, Invite, Parcel, Roster, largest_frame
 from dpal.capc.guardian_service import NOBODY, PATIENCE
+from dpal.capc.held_shares import ShareFolder
 from dpal.capc.member import SessionMember, join
 from dpal.capc.parties import require_new
 from dpal.capc.terms import SiteModel, Terms, noise_share
@@ -28,7 +29,7 @@ class SiteService:
     Attributes:
       terms: of the vote.
       identity: its own.
-      model: private.
+      model: private; or the folder of its shares, where outcomes come in shares.
       guardian: name of the guardian.
       say: is told what happens, a line each.
       patience: seconds that the guardian may take to connect.
@@ -36,7 +37,7 @@ class SiteService:
 
     terms: Terms
     identity: Identity
-    model: SiteModel
+    model: SiteModel | ShareFolder
     guardian: str
     say: Callable[[str], None]
     patience: float = PATIENCE
@@ -45,6 +46,14 @@ class SiteService:
     _voted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, ShareFolder) is not self.terms.has_shares:
+            raise ParameterError.before_release(
+                f"a site answers with {'shares' if self.terms.has_shares else 'a model'} in mode "
+                f"{self.terms.mode}"
+            )
+        if isinstance(self.model, ShareFolder):
+            self.model.held()  # what lies there can be read
+            return
         if self.model.weights.shape != (self.terms.labels, self.terms.features):
             raise ParameterError.before_release(
                 f"the model is for {self.model.weights.shape[0]} labels and "
@@ -121,7 +130,7 @@ class SiteService:
             state, outbox = start_site(
                 batch,
                 self.identity.name,
-                self.model,
+                self.model.held() if isinstance(self.model, ShareFolder) else self.model,
                 noise_share(self.terms, batch, rng=secure()),
                 member.secrets(),
                 rng=secure(),

@@ -10,19 +10,11 @@ from numpy.typing import NDArray
 
 from dpal.capc.base_transfers import Bytes
 from dpal.capc.garbled_signs import GarbledTables
-from dpal.capc.messages import Layout, Message
+from dpal.capc.messages import Layout, Message, SiteBegins
 from dpal.capc.ring import Ring
 from dpal.capc.terms import QueryBatch
 from dpal.capc.transferred_products import HiddenDifferences
 from dpal.randomness import Words
-
-
-@dataclass(frozen=True, eq=False)
-class SiteBegins(Message):
-    """From a site to who asks: it has begun the batch, and can be worked with."""
-
-    kind = 42
-    layout: ClassVar[Layout] = {}
 
 
 @dataclass(frozen=True, eq=False)

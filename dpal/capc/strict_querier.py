@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpal.capc.base_transfers import Bytes, offer_keys, offered_keys
 from dpal.capc.garbled_signs import evaluate_signs, wire_labels
 from dpal.capc.key_streams import fresh_seed
-from dpal.capc.messages import LastDeal, Message
+from dpal.capc.messages import Message, SiteBegins
 from dpal.capc.parties import (
     Outbox,
     Outgoing,
@@ -34,7 +34,6 @@ from dpal.capc.strict_messages import (
     GarbledOutcomes,
     HiddenProducts,
     OutcomeColumns,
-    SiteBegins,
     TransferChoices,
     TransferOffer,
 )
@@ -209,8 +208,7 @@ class StrictQuerierBatch:
             plain, outbox = self.plain.receive(sender, data)
             return replace(self, plain=plain), outbox
         if sender == self.batch.dealer and self.plain.lacks_last_deal:
-            deal = LastDeal.decode(data, self.batch)
-            return replace(self, plain=replace(self.plain, last_deal=deal))._with_margin()
+            return replace(self, plain=self.plain.with_last_deal(data))._with_margin()
         if sender not in self.begun:
             SiteBegins.decode(data, self.batch)
             return replace(self, begun=self.begun | {sender})._with_offers()

@@ -14,7 +14,7 @@ import numpy as np
 from dpal.capc.base_transfers import Bytes, choose_keys
 from dpal.capc.garbled_signs import GarbledTables, garble_signs, wire_labels
 from dpal.capc.key_streams import KeyStream, fresh_seed
-from dpal.capc.messages import Message
+from dpal.capc.messages import Message, SiteBegins
 from dpal.capc.parties import (
     Outbox,
     Outgoing,
@@ -33,7 +33,6 @@ from dpal.capc.strict_messages import (
     GarbledOutcomes,
     HiddenProducts,
     OutcomeColumns,
-    SiteBegins,
     SiteReady,
     TransferChoices,
     TransferOffer,

@@ -13,7 +13,7 @@ from dpal import check
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
 from dpal.accounting.votes.scaled_ballots import MOST_SCALED_SIGMA
 from dpal.canonical import LATER
-from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule, require_strict
+from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule, require_outcomes
 from dpal.capc.ring import MOST_FEATURES
 from dpal.errors import ParameterError
 from dpal.mechanisms.skellam import LARGEST_VARIANCE, skellam_noise
@@ -35,10 +35,13 @@ class VoteMode(StrEnum):
     Attributes:
       HELPER: the guardian deals keys; it must not collude.
       STRICT: nobody does; epsilon holds even if the guardian and who asks collude.
+      SHARES: outcomes were computed before the vote by another program, and who asks and sites
+        hold shares of them; the rest is as with a helper.
     """
 
     HELPER = "helper"
     STRICT = "strict"
+    SHARES = "shares"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class Terms:
       name: of the vote, and so of its account: parties that know other names share no key.
       sites: names of all enrolled sites, in the order of their messages.
       labels: yes-or-no labels of a query.
-      features: length of a query, in whole numbers of 8 bits.
+      features: length of a query, in whole numbers of 8 bits; 0 where outcomes come in shares.
       queries: of a batch, at most.
       sigma: standard deviation of the noise on each count, in votes. Of answers of yes or no it is
         that of each of the two counts of a label, as in `dpal.accounting.events.MajorityVotes`: on
@@ -63,7 +66,7 @@ class Terms:
       mechanism: what sites vote on, one of `dpal.capc.ballot_rules.MECHANISMS`.
       limit: positives of a ballot, at most, where the mechanism has one; of scaled ballots their
         norm.
-      mode: whether the guardian deals keys.
+      mode: who computes what sites' models say, and how.
     """
 
     sites: tuple[str, ...]
@@ -88,7 +91,12 @@ class Terms:
         if len(set(self.sites)) < len(self.sites):
             raise ParameterError("two sites have the same name; give each one of its own")
         check.within(1, MOST_LABELS, labels=self.labels)
-        check.within(1, MOST_FEATURES, features=self.features)
+        if self.mode not in set(VoteMode):
+            raise ParameterError(f"a vote has no mode {self.mode}; use {', '.join(VoteMode)}")
+        if not self.has_shares:
+            check.within(1, MOST_FEATURES, features=self.features)
+        elif self.features:
+            raise ParameterError("features are not asked for in mode shares; leave them out")
         check.within(1, MOST_QUERIES, queries=self.queries)
         check.within(1, MOST_BATCHES, batches=self.batches)
         check.positive(sigma=self.sigma, epsilon=self.epsilon)
@@ -108,15 +116,18 @@ class Terms:
                     f"sigma {self.sigma:g} is more noise than {len(self.sites)} sites draw exactly "
                     "in parts of a vote; use less noise, or more sites"
                 )
-        if self.mode not in set(VoteMode):
-            raise ParameterError(f"a vote has no mode {self.mode}; use {', '.join(VoteMode)}")
-        if self.is_strict:
-            require_strict(self.mechanism)
+        if self.has_shares:
+            require_outcomes(self.mechanism)
 
     @property
     def is_strict(self) -> bool:
         """Whether sites and who asks compute without a dealer."""
         return self.mode == VoteMode.STRICT
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether outcomes come in shares that were made before."""
+        return self.mode == VoteMode.SHARES
 
     @property
     def rule(self) -> BallotRule:
@@ -163,7 +174,7 @@ class QueryBatch:
       tells_counts: whether noisy counts are released.
       sites: those that are there, in the order of `Terms.sites`.
       dealer: the site that deals the last comparison.
-      is_strict: whether nobody deals the others.
+      mode: as of the terms.
     """
 
     number: int
@@ -174,7 +185,17 @@ class QueryBatch:
     tells_counts: bool
     sites: tuple[str, ...]
     dealer: str
-    is_strict: bool = False
+    mode: VoteMode = VoteMode.HELPER
+
+    @property
+    def is_strict(self) -> bool:
+        """As `Terms.is_strict`."""
+        return self.mode == VoteMode.STRICT
+
+    @property
+    def has_shares(self) -> bool:
+        """As `Terms.has_shares`."""
+        return self.mode == VoteMode.SHARES
 
     @property
     def compared(self) -> int:
@@ -212,7 +233,7 @@ def batch_of(terms: Terms, number: int, queries: int, live: tuple[str, ...]) -> 
         tells_counts=terms.tells_counts,
         sites=live,
         dealer=live[number % len(live)],  # each in turn
-        is_strict=terms.is_strict,
+        mode=terms.mode,
     )
 
 

@@ -47,8 +47,8 @@ class SitesVoteConfig(Section):
     """Names of the sites, as their certificates say them."""
     labels: Annotated[int, Field(ge=1, le=MOST_LABELS)]
     """Yes-or-no labels of a query, or classes of which sites name one."""
-    features: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
-    """Whole numbers of 8 bits of a query."""
+    features: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
+    """Whole numbers of 8 bits of a query; left out in mode shares."""
     queries: Annotated[int, Field(ge=1, le=MOST_QUERIES)] = 20
     """Of a batch, at most; each batch is charged as if it had so many."""
     batches: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 1
@@ -59,7 +59,8 @@ class SitesVoteConfig(Section):
     """Positives of a ballot, at most: of top_m, and where it is wanted of powerset. Of tau_l2 and
     tau_l1 the norm that ballots are scaled down to, such as 1.8."""
     mode: VoteMode = VoteMode.HELPER
-    """helper: the guardian deals keys. strict: epsilon holds even if it colludes with who asks."""
+    """helper: the guardian deals keys. strict: epsilon holds even if it colludes with who asks.
+    shares: who asks and sites hold shares of what models say, from dpal capc cnn."""
     sigma: Annotated[float, Field(ge=0.1, le=200)]
     """Noise on each count, in votes; a yes-or-no label has two."""
     colluding: Annotated[int, Field(ge=0)] = 0
@@ -119,14 +120,22 @@ class GuardianConfig(PartyConfig):
 
 
 class SiteConfig(PartyConfig):
-    """A site: who it is, and its model."""
+    """A site: who it is, and its model, or shares of what that says."""
 
     model_config = ConfigDict(title="Site")
 
     site: Name
     """Its name."""
-    model: Path
+    model: Path | None = None
     """safetensors with `weights` (labels, features) of 8 bits and `bias` (labels); private."""
+    shares: Path | None = None
+    """In mode shares, in place of a model: folder of files that dpal capc cnn wrote; private."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.model is None) is (self.shares is None):
+            raise ValueError("a site has a model or, in mode shares, a folder of shares; name one")
+        return self
 
 
 class QuerierConfig(PartyConfig):
@@ -137,7 +146,10 @@ class QuerierConfig(PartyConfig):
     querier: Name
     """Its name."""
     queries: Path
-    """Parquet with `id` and `features` (lists of whole numbers of 8 bits); private."""
+    """Parquet with `id` and `features` (lists of whole numbers of 8 bits); private. In mode shares
+    `id` alone, in the order of the images."""
+    shares: dict[Name, Path] = Field(default_factory=dict)
+    """In mode shares, by site: the file that dpal capc cnn wrote here; private."""
     answers: Path
     """Parquet that is written: `id`, `labels`, and in `query` what tells other queries apart."""
 
@@ -160,7 +172,8 @@ class CnnConfig(Section):
     input: Path | None = None
     """.npz of who asks, with `images` (queries, 28, 28), or of the site, with its net; private."""
     output: Path | None = None
-    """Of who asks and the site: .npz that is written, with `shares`; private."""
+    """Of who asks and the site: .npz that is written, with `shares`; private. No
+    file of that name may exist."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -188,6 +201,8 @@ def parse_capc(kind: type[C], values: Mapping[str, Any], place: Path) -> C:
         for name, value in config
         if isinstance(value, Path) and not value.is_absolute()
     }
+    if isinstance(shares := getattr(config, "shares", None), dict):
+        moved["shares"] = {site: place / file for site, file in shares.items()}
     if isinstance(runtime := getattr(config, "runtime", None), RuntimeConfig):
         moved["runtime"] = runtime.model_copy(update={"artifacts": place / runtime.artifacts})
     return config.model_copy(update=moved)

@@ -56,6 +56,7 @@ def read_labeled(path: Path, terms: Terms) -> LabeledFeatures:
     Raises:
       DataError: the file is missing, or has other columns, sizes or numbers.
     """
+    _require_features(terms)
     _, features = read_queries(path, terms.features)
     one = terms.mechanism is Mechanism.GNMAX
     name = "label" if one else "labels"
@@ -72,6 +73,14 @@ def read_labeled(path: Path, terms: Terms) -> LabeledFeatures:
             raise DataError.before_release(f"row {{row}} of {path} does not have {wanted}", row=row)
     labels = np.eye(terms.labels)[values] if one else np.array(values)
     return LabeledFeatures(features, labels.astype(np.int8))
+
+
+def _require_features(terms: Terms) -> None:
+    if terms.has_shares:
+        raise DataError.before_release(
+            "heads learn from features, and a vote in mode shares has none; ask by dpal capc "
+            "query, and train on the images and their answers as you like"
+        )
 
 
 def read_bought(queries: Path, answers: Path, terms: Terms) -> LabeledFeatures:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from dpal.canonical import digest
 from dpal.capc.certificates import Identity, PartyRole, load_identity
 from dpal.capc.guardian_service import GuardianService
+from dpal.capc.held_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import Features, SiteModel, Terms
@@ -65,10 +66,8 @@ def run_site(vote: SitesVoteConfig, config: SiteConfig, say: Say) -> None:
     identity = load_identity(config.keys, config.site, PartyRole.SITE)
     if config.site not in vote.sites:
         raise DataError.before_release(f"{config.site} is none of the sites of {vote.name}")
-    model = load_site_model(config.model)
-    service = SiteService(
-        vote.terms(), identity, model, vote.guardian, say, patience=config.patience
-    )
+    own = load_site_model(config.model) if config.model else ShareFolder(config.shares or Path())
+    service = SiteService(vote.terms(), identity, own, vote.guardian, say, patience=config.patience)
     asyncio.run(service.serve(*vote.place()))
 
 
@@ -90,8 +89,9 @@ def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
 def _ask_unanswered(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> None:
     terms = vote.terms()
     identity = load_identity(config.keys, config.querier, PartyRole.QUERIER)
-    ids, features = read_queries(config.queries, terms.features)
-    asked = dict(zip(ids, query_digests(terms, features, identity), strict=True))
+    queries = _read_shared(config, terms) if terms.has_shares else _read_plain(config, terms)
+    ids = queries.ids
+    asked = dict(zip(ids, query_digests(terms, queries.told, identity), strict=True))
     answered = read_answers(config.answers, asked)
     todo = [place for place, name in enumerate(ids) if name not in answered]
     if not todo:
@@ -112,11 +112,54 @@ def _ask_unanswered(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> N
             identity,
             vote.place(),
             vote.guardian,
-            [features[part] for part in parts],
+            [queries.batch(part) for part in parts],
             keep,
             patience=config.patience,
         )
     )
+
+
+class _Queries(NamedTuple):
+    """What is asked.
+
+    Attributes:
+      ids: of all queries.
+      told: (queries, ...) by which a query is told from others; private.
+      batch: what is asked of some of them, by their places.
+    """
+
+    ids: list[str]
+    told: NDArray[Any]
+    batch: Callable[[list[int]], Features | SharedQueries]
+
+
+def _read_plain(config: QuerierConfig, terms: Terms) -> _Queries:
+    ids, features = read_queries(config.queries, terms.features)
+    return _Queries(ids, features, lambda part: features[part])
+
+
+def _read_shared(config: QuerierConfig, terms: Terms) -> _Queries:
+    """Queries that sites' models were evaluated on before, and what who asks holds of it."""
+    ids = _read_ids(config.queries)
+    held = {site: read_shares(file) for site, file in config.shares.items()}
+    if not held.keys() <= set(terms.sites) or len(held) < terms.least_live:
+        raise DataError.before_release(
+            f"shares are named of {len(held)} sites, and {terms.least_live} of those that vote are "
+            "needed; evaluate their models (dpal capc cnn), and name the files in shares"
+        )
+    told = [shares.queries for shares in held.values()]
+    first = told[0]
+    if first is None or any(one is None or not np.array_equal(one, first) for one in told):
+        raise DataError.before_release(
+            "the files in shares are not all of who asks, or of different images; evaluate all "
+            "sites on the same images (dpal capc cnn)"
+        )
+    if len(first) != len(ids):
+        raise DataError.before_release(
+            f"{config.queries} has {len(ids):,} ids, and {len(first):,} images were evaluated; "
+            "it needs an id for each image, in their order"
+        )
+    return _Queries(ids, first, lambda part: SharedQueries(np.array(part, np.uint32), held))
 
 
 @contextmanager
@@ -158,6 +201,22 @@ def load_site_model(path: Path) -> SiteModel:
     return SiteModel(tensors["weights"], tensors["bias"].astype(np.int64))
 
 
+def _read_ids(path: Path) -> list[str]:
+    try:
+        ids = [str(value) for value in pq.read_table(path, columns=["id"])["id"].to_pylist()]
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise DataError.before_release(
+            f"{path} cannot be read as Parquet with the column id"
+        ) from error
+    return _require_distinct(path, ids)
+
+
+def _require_distinct(path: Path, ids: list[str]) -> list[str]:
+    if len(set(ids)) < len(ids) or not ids:
+        raise DataError.before_release(f"{path} has no queries, or two with one id")
+    return ids
+
+
 def read_queries(path: Path, features: int) -> tuple[list[str], Features]:
     """Reads ids and (queries, features) whole numbers of 8 bits.
 
@@ -172,8 +231,7 @@ def read_queries(path: Path, features: int) -> tuple[list[str], Features]:
         raise DataError.before_release(
             f"{path} cannot be read as Parquet with the columns id and features"
         ) from error
-    if len(set(ids)) < len(ids) or not ids:
-        raise DataError.before_release(f"{path} has no queries, or two with one id")
+    _require_distinct(path, ids)
     for row, values in enumerate(rows):
         if values is None or len(values) != features or None in values:
             raise DataError.before_release(
@@ -187,16 +245,20 @@ def read_queries(path: Path, features: int) -> tuple[list[str], Features]:
     return ids, numbers.astype(np.int8)
 
 
-def query_digests(terms: Terms, features: Features, identity: Identity) -> list[str]:
+def query_digests(terms: Terms, told: NDArray[Any], identity: Identity) -> list[str]:
     """What tells a query of a vote from others that have its id, to who asked it alone.
 
     Keyed by who asks: answers may be handed on, and whoever could compute the digest of a query
     could try which one it was.
+
+    Args:
+      terms: of the vote.
+      told: (queries, ...) features, or digests of images.
+      identity: of who asks.
     """
     key, vote = identity.secret("digests of queries"), digest(terms).encode()
     return [
-        hashlib.blake2b(vote + row.tobytes(), key=key, digest_size=32).hexdigest()
-        for row in features
+        hashlib.blake2b(vote + row.tobytes(), key=key, digest_size=32).hexdigest() for row in told
     ]
 
 

@@ -31,6 +31,10 @@ def run_sidecar(config: CnnConfig, say: Callable[[str], None]) -> None:
             f"{SPU} names no Python with spu; make an environment of its own (python3.11 -m venv "
             "~/spu && ~/spu/bin/pip install spu==0.9.5) and export DPAL_SPU=~/spu/bin/python"
         )
+    if config.output is not None and config.output.exists():
+        raise ConfigError(
+            f"{config.output} exists, and sites may have voted by it; name another file as output"
+        )
     values = config.model_dump(mode="json", exclude={"party", "keys"})
     files = {"key": KEY, "certificate": CERTIFICATE, "authority": AUTHORITY}
     values |= {name: str((config.keys / file).absolute()) for name, file in files.items()}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ from dpal.capc.certificates import (
     requested,
 )
 from dpal.capc.guardian_service import GuardianService
+from dpal.capc.held_shares import ShareFolder
 from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_service import SiteService
-from dpal.capc.terms import Terms
+from dpal.capc.terms import Terms, VoteMode
+from tests.capc.shared_outcomes import in_mode, shared
 from tests.capc.together import random_models
 
 
@@ -108,11 +110,19 @@ class Stage:
             name, PartyRole.QUERIER, self.authority.folder.parent / f"{name}-{len(self.said)}"
         )
         found: list[np.ndarray] = []
+        asked: list[Any] = list(batches)
+        if self.terms.has_shares:
+            asked = [shared(self.models, batch, self.folder)[0] for batch in batches]
         await ask_sites(
-            self.terms, asker, ("127.0.0.1", self.port), "keeper", batches,
+            self.terms, asker, ("127.0.0.1", self.port), "keeper", asked,
             lambda _, answers: found.append(answers), patience=patience,
         )  # fmt: skip
         return found
+
+    @property
+    def folder(self) -> Path:
+        """Of folders of shares, one for each site."""
+        return self.authority.folder.parent / "shares"
 
     async def settled(self, sites: int | None = None) -> None:
         """Waits until so many sites are there."""
@@ -132,12 +142,15 @@ async def staged(
     account = FreeAccount() if account is None else account
     keeper = authority.enrolled("keeper", PartyRole.GUARDIAN)
     service = GuardianService(terms, keeper, account, said.append, patience)
-    models = random_models(terms, np.random.default_rng(1))
+    plain = replace(in_mode(terms, VoteMode.HELPER), features=terms.features or 8)
+    models = random_models(plain, np.random.default_rng(1))
+    shares = {name: ShareFolder(folder / "shares" / name) for name in terms.sites}
     async with service.listening("127.0.0.1", 0) as port:
         sites, tasks = {}, {}
         for name in terms.sites:
             identity = authority.enrolled(name, PartyRole.SITE)
-            sites[name] = SiteService(terms, identity, models[name], "keeper", said.append)
+            own = shares[name] if terms.has_shares else models[name]
+            sites[name] = SiteService(terms, identity, own, "keeper", said.append)
             tasks[name] = asyncio.create_task(sites[name].serve("127.0.0.1", port))
         stage = Stage(terms, authority, account, service, models, sites, tasks, port, said)
         try:

@@ -15,11 +15,12 @@ from dpal.accounting.votes.scaled_ballots import moved_answers
 from dpal.capc.account import batch_event, epsilon_of_batches
 from dpal.capc.ballot_rules import MECHANISMS, MOST_COUNTS, ballot_rule
 from dpal.capc.site import begin_site
-from dpal.capc.terms import SiteModel, Terms, batch_of, noise_share
+from dpal.capc.terms import SiteModel, Terms, VoteMode, batch_of, noise_share
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 from dpal.randomness import secure
 from dpal.voting.ballots import truncated
+from tests.capc.shared_outcomes import in_mode, shared
 from tests.capc.together import hold_vote, numbers_of, random_models, terms_of
 
 FALSE_ALARM = 1e-7
@@ -74,12 +75,16 @@ def test_without_noise_what_is_released_is_the_plain_vote(kind):
     }
     asked = rng.integers(-2, 3, (40, 3), dtype=np.int8)
     live = terms.sites[1:]
-    vote = hold_vote(terms, models, asked, live=live, order=rng)
+    votes = [hold_vote(terms, models, asked, live=live, order=rng)]
+    if terms.mechanism is not Mechanism.GNMAX:
+        own, held = shared(models, asked)
+        votes += [hold_vote(in_mode(terms, VoteMode.SHARES), held, own, live=live, order=rng)]
     counts = np.sum([expected(terms, numbers_of(models[site], asked)) for site in live], axis=0)
     released = counts if terms.tells_counts else 2 * counts > 4 * terms.rule.parts
-    assert (vote.answers == released).all()
     assert released.any()
-    assert all(not party.awaited for party in vote.parties.values())
+    for vote in votes:
+        assert (vote.answers == released).all()
+        assert all(not party.awaited for party in vote.parties.values())
 
 
 @pytest.mark.parametrize("kind", KINDS[1:7], ids=str)

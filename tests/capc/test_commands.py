@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ import yaml
 
 from dpal.capc import querier_service
 from dpal.capc.certificates import KEY, PartyRole, load_identity
+from dpal.capc.held_shares import SharedQueries, read_shares
 from dpal.capc.terms import VoteMode
 from dpal.certificate.checks import any_failed
 from dpal.certificate.read_and_seal import read_certificate
@@ -30,9 +32,10 @@ from dpal.config.capc import SitesVoteConfig, parse_capc
 from dpal.errors import VoteAborted
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.runs.sites_demo import prepare_demo
+from dpal.runs.sites_demo import Demo, prepare_demo
 from dpal.runs.sites_parties import load_site_model, query_digests, read_answers, read_queries
 from tests.capc.parties import Authority
+from tests.capc.shared_outcomes import evaluated, write_shares
 from tests.capc.together import terms_of
 from tests.conftest import ROOT
 from tests.flows.calling import call
@@ -109,24 +112,49 @@ def test_the_demo_ends_with_a_page_and_a_certificate(tmp_path):
     assert dpal("demo", "--folder", folder, "--data", DATA)[0] == 2
 
 
-@pytest.mark.parametrize("mode", list(VoteMode), ids=str)
+def change(file: Path, *without: str, **values: Any) -> None:
+    """Other settings in a file."""
+    own = yaml.safe_load(file.read_text(encoding="utf-8"))
+    kept = {name: value for name, value in own.items() if name not in without}
+    file.write_text(yaml.safe_dump({**kept, **values}), encoding="utf-8")
+
+
+def in_shares(demo: Demo, features: np.ndarray) -> SharedQueries:
+    """A demo of mode shares, as if every site's model had been evaluated on the queries before."""
+    change(demo.folder / "vote.yaml", "features", mode="shares")
+    files, held, rng = {}, {}, np.random.default_rng()
+    for site, file in demo.sites.items():
+        model = load_site_model(file.parent / "model.safetensors")
+        own, other = evaluated(model, features, rng)
+        number = len(list((file.parent / "shares").glob("*")))
+        write_shares(file.parent / "shares" / f"{number}.npz", other)
+        change(file, "model", shares="shares")
+        files[site] = write_shares(demo.querier.parent / f"{site}.npz", own).name
+        held[site] = read_shares(demo.querier.parent / f"{site}.npz")
+    change(demo.querier, shares=files)
+    return SharedQueries(np.arange(len(features), dtype=np.uint32), held)
+
+
+SHARES = pytest.param(VoteMode.SHARES, marks=pytest.mark.slow)  # only its first round is another
+
+
+@pytest.mark.parametrize("mode", [VoteMode.HELPER, VoteMode.STRICT, SHARES], ids=str)
 def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo, mode):
     """And masks and keys serve once: they went with the processes, and a new session has others."""
-    settings = demo.folder / "vote.yaml"
-    values = yaml.safe_load(settings.read_text(encoding="utf-8"))
     if mode is VoteMode.STRICT:  # in which noisy counts are charged, and cost more
-        settings.write_text(yaml.safe_dump({**values, "mode": "strict", "epsilon": 80.0}))
+        change(demo.folder / "vote.yaml", mode="strict", epsilon=80.0)
+    _, features = read_queries(demo.queries, 196)
+    asked = in_shares(demo, features) if mode is VoteMode.SHARES else features
     log = demo.guardian.with_suffix(".log")
     vote = parse_capc(SitesVoteConfig, yaml.safe_load((demo.folder / "vote.yaml").read_text()),
                       demo.folder)  # fmt: skip
     identity = load_identity(demo.querier.parent / "keys", "ministry", PartyRole.QUERIER)
-    _, features = read_queries(demo.queries, vote.features)
 
     async def ask_and_kill(guardian, site) -> float:
-        asked = (vote.terms(), identity, vote.place(), vote.guardian, WAIT)
-        async with querier_service._joined(*asked) as asker:
+        joining = (vote.terms(), identity, vote.place(), vote.guardian, WAIT)
+        async with querier_service._joined(*joining) as asker:
             os.kill(site.pid, signal.SIGSTOP)  # so that the batch waits for it
-            answering = asyncio.create_task(asker.answers(features))
+            answering = asyncio.create_task(asker.answers(asked))
             while (EntryKind.RESERVE, "votes/1") not in ledger_of(demo):
                 await asyncio.sleep(0.02)
             guardian.kill()
@@ -151,14 +179,19 @@ def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo, mod
         table = pq.read_table(demo.queries)
         another = table.slice(0, 1).set_column(0, "id", pa.array(["one more"]))
         pq.write_table(pa.concat_tables([table, another]), demo.queries)
+        if mode is VoteMode.SHARES:
+            assert "12 images" in dpal("query", "--config", demo.querier)[2]
+            in_shares(demo, np.concatenate([features, features[:1]]))
         assert dpal("query", "--config", demo.querier)[0] == 2
         # Another query under a known id is not the one that was answered.
         pq.write_table(
             pa.concat_tables(
                 [table.slice(1), another.set_column(0, "id", table["id"].slice(0, 1))]
-            ).set_column(1, "features", pa.array([[1] * vote.features] * len(table))),
+            ).set_column(1, "features", pa.array([[1] * 196] * len(table))),
             demo.queries,
         )
+        if mode is VoteMode.SHARES:
+            in_shares(demo, np.ones((12, 196), np.int8))
         code, _, complaint = dpal("query", "--config", demo.querier)
         assert code == 2 and str(demo.answers) in complaint
     kinds = [(kind.value, release) for kind, release in ledger_of(demo)]
@@ -169,7 +202,7 @@ def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo, mod
     assert ("holds_against" in told) is (mode is VoteMode.STRICT)
     [release] = document["plan"]["content"]["listed"]
     charged = [charge["event"]["mechanism"] for charge in release["charges"]]
-    assert charged == ["skellam_majorities" if mode is VoteMode.HELPER else "skellam_counts"]
+    assert charged == ["skellam_counts" if mode is VoteMode.STRICT else "skellam_majorities"]
 
 
 def test_nobody_else_can_try_which_query_was_answered(tmp_path):
@@ -245,6 +278,31 @@ def test_queries_that_cannot_be_asked_are_refused_before_anybody_is_connected(de
         demo.queries.write_bytes(b"nothing")
     code, _, complaint = dpal("query", "--config", demo.querier)
     assert code == 2 and "guardian" not in complaint
+
+
+@pytest.mark.parametrize("wrong", ["a site less", "a stranger", "other images", "of a site", "ids"])
+def test_shares_that_cannot_be_asked_by_are_refused_before_anybody_is_connected(demo, wrong):
+    _, features = read_queries(demo.queries, 196)
+    in_shares(demo, features)
+    files = yaml.safe_load(demo.querier.read_text(encoding="utf-8"))["shares"]
+    ids = pq.read_table(demo.queries, columns=["id"])
+    if wrong == "ids":
+        ids = ids.slice(1)
+    elif wrong == "a site less":
+        change(demo.querier, shares={name: files[name] for name in list(files)[1:]})
+    elif wrong == "a stranger":
+        change(demo.querier, shares={**files, "nobody": files["north"]})
+    else:
+        model = load_site_model(demo.sites["north"].parent / "model.safetensors")
+        own, other = evaluated(model, features[::-1].copy(), np.random.default_rng(1))
+        write_shares(demo.querier.parent / files["north"], own if wrong != "of a site" else other)
+    pq.write_table(ids, demo.queries)
+    code, _, complaint = dpal("query", "--config", demo.querier)
+    assert (code == 2 and "dpal capc cnn" in complaint) or "in their order" in complaint
+    assert "guardian" not in complaint
+    code, _, complaint = dpal("train", "--vote", demo.folder / "vote.yaml", "--records",
+                              demo.queries, "--to", demo.folder / "model")  # fmt: skip
+    assert code == 2 and "mode shares" in complaint
 
 
 def test_a_site_trains_and_what_it_bought_is_worth_something(tmp_path):

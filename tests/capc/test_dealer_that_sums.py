@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.capc import querier as querier_steps
+from dpal.capc import querier_votes as querier_steps
 from dpal.capc import site as site_steps
 from dpal.capc.messages import PaddedVotes, QuerierBallotDeal, QuerierDeal, SiteBallotDeal, SiteDeal
 from dpal.capc.parties import pad

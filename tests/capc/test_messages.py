@@ -18,9 +18,10 @@ from dpal.capc.messages import Message
 from dpal.capc.parties import pad, require_new
 from dpal.capc.querier import begin_querier
 from dpal.capc.site import begin_site
-from dpal.capc.terms import GUARDIAN, QUERIER, batch_of
+from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode, batch_of
 from dpal.errors import ParameterError, ProtocolError
 from dpal.randomness import secure
+from tests.capc.shared_outcomes import in_mode, shared
 from tests.capc.together import hold_vote, pair_secrets, random_models, terms_of
 
 TERMS = terms_of(3, labels=2, features=4, queries=2)
@@ -37,14 +38,16 @@ def vote():
 
 @pytest.fixture(scope="module")
 def votes(vote):
-    """One of one round, and one of two that tells counts."""
+    """One of one round, one of two that tells counts, and one of shares made before, of two."""
     terms = terms_of(3, labels=2, features=4, queries=2, mechanism=Mechanism.GNMAX)
-    return vote, hold_vote(terms, MODELS, ASKED)
+    sets = in_mode(replace(terms, mechanism=Mechanism.POWERSET), VoteMode.SHARES)
+    own, held = shared(MODELS, ASKED)
+    return vote, hold_vote(terms, MODELS, ASKED), hold_vote(sets, held, own)
 
 
 def test_every_kind_is_sent_and_has_a_number_of_its_own(votes):
     assert {type(message) for vote in votes for _, _, message, _ in vote.wire} == set(KINDS)
-    assert len({kind.kind for kind in KINDS}) == len(KINDS) == 13
+    assert len({kind.kind for kind in KINDS}) == len(KINDS) == 15
 
 
 def test_what_is_read_is_what_was_written(votes):

@@ -20,6 +20,7 @@ from dpal.capc.querier import QuerierBatch
 from dpal.capc.terms import QUERIER, VoteMode
 from dpal.errors import ParameterError, ProtocolError, VoteAborted
 from tests.capc.parties import Authority, FreeAccount, staged
+from tests.capc.shared_outcomes import in_mode
 from tests.capc.together import numbers_of, plain_votes, terms_of
 
 TERMS = terms_of(4, labels=3, features=8, queries=5, sigma=0.15, batches=50)
@@ -180,6 +181,7 @@ def dealer_reordered(seen, said, party):
 BROKEN = {
     VoteMode.HELPER: INTERFERENCES,
     VoteMode.STRICT: {**INTERFERENCES, "reordered": dealer_reordered},
+    VoteMode.SHARES: {**INTERFERENCES, "reordered": dealer_reordered},
 }
 
 
@@ -205,7 +207,7 @@ def test_what_is_altered_on_its_way_ends_the_vote_soon_and_releases_nothing(
         await stage.ask([ASKED], name="office")
         assert stage.account.reserved == [1, 1] and list(stage.account.committed) == [1]
 
-    on_stage(tmp_path, play, terms=replace(TERMS, mode=mode))
+    on_stage(tmp_path, play, terms=in_mode(TERMS, mode))
 
 
 @pytest.mark.parametrize("mode", VoteMode)
@@ -222,7 +224,7 @@ def test_a_silent_site_ends_the_vote_soon_and_is_named(tmp_path, monkeypatch, mo
         assert "site-2" in str(ended.value) and "site-1" not in str(ended.value)
         assert stage.account.committed == {}
 
-    on_stage(tmp_path, play, terms=replace(TERMS, mode=mode))
+    on_stage(tmp_path, play, terms=in_mode(TERMS, mode))
 
 
 def test_a_site_that_hangs_is_missing_from_the_next_session(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -25,8 +28,13 @@ from dpal.capc.certificates import (
     make_key,
     requested,
 )
+from dpal.capc.held_shares import read_shares
 from dpal.capc.sidecar_cnn import plain_bits, shapes_of
+from dpal.runs.sites_parties import read_answers
 from flows.cli.capc_cnn import SPU
+from tests.capc.parties import Authority
+from tests.capc.test_commands import party as running_party
+from tests.capc.test_commands import wait_for
 from tests.flows.calling import call
 
 QUERIES, LABELS = 12, 7
@@ -55,12 +63,12 @@ def test_plain_bits_are_those_of_torch():
     assert (bits == (numbers >= 0).numpy()).all() and 0.1 < bits.mean() < 0.9
 
 
-def parties(place: Path, *, stranger: str = "") -> dict[str, Path]:
+def parties(place: Path, *, stranger: str = "", seed: int = 2) -> dict[str, Path]:
     """Settings of all three, with keys; a stranger's certificate is of another authority."""
-    rng = np.random.default_rng(2)
-    net: dict[str, Any] = random_net(rng)
+    net: dict[str, Any] = random_net(np.random.default_rng(seed))
     np.savez(place / "net.npz", **net)
-    np.savez(place / "images.npz", images=rng.random((QUERIES, 28, 28)).astype(np.float32))
+    images = np.random.default_rng(2).random((QUERIES, 28, 28)).astype(np.float32)
+    np.savez(place / "images.npz", images=images)
     for name in ("ours", "other"):
         make_authority(place / name, name)
     with socket.socket() as one, socket.socket() as two, socket.socket() as three:
@@ -105,12 +113,17 @@ def run_all(files: dict[str, Path]) -> dict[str, tuple[int | None, str]]:
 def test_shares_add_up_to_what_the_net_says_and_each_is_uniform(tmp_path):
     seen = []
     for _ in range(2):
-        found = run_all(parties(tmp_path))
+        files = parties(tmp_path)
+        found = run_all(files)
         assert {code for code, _ in found.values()} == {0}, found
         shares = [np.load(tmp_path / f"{party}-shares.npz")["shares"] for party in files_of()]
         with np.load(tmp_path / "net.npz") as net, np.load(tmp_path / "images.npz") as images:
             bits = plain_bits({name: net[name] for name in net.files}, images["images"])
         assert (shares[0] + shares[1] == bits).all() and 0.1 < bits.mean() < 0.9
+        assert_one_evaluation(tmp_path)
+        assert {run for run, _ in run_all({"site": files["site"]}).values()} == {2}, "it is there"
+        for party in files_of():
+            (tmp_path / f"{party}-shares.npz").unlink()
         seen += shares
         for party in ("ours", "other", *ROLES):
             shutil.rmtree(tmp_path / party)
@@ -121,8 +134,74 @@ def test_shares_add_up_to_what_the_net_says_and_each_is_uniform(tmp_path):
     assert abs(ones - 0.5) < 6 * 0.5 / np.sqrt(64 * drawn.size)
 
 
+@pytest.mark.slow
+@needs_spu
+def test_sites_vote_by_the_shares_that_their_nets_ended_with(tmp_path):
+    """All by commands: three sites evaluated, then a vote; noise of a fifth of a vote in all."""
+    names = ("north", "east", "south")
+    nets: dict[str, np.ndarray] = {}
+    told: dict[str, str] = {}
+    for name in names:
+        place = tmp_path / name
+        place.mkdir()
+        files = parties(place, seed=len(nets))
+        found = run_all(files)
+        assert {code for code, _ in found.values()} == {0}, found
+        with np.load(place / "net.npz") as net, np.load(place / "images.npz") as images:
+            nets[name] = plain_bits({one: net[one] for one in net.files}, images["images"])
+        (place / "shares").mkdir()
+        (place / "site-shares.npz").rename(place / "shares" / "first.npz")
+        told[name] = str(place / "querier-shares.npz")
+    # The vote's parties, whose names an authority of its own knows.
+    authority = Authority.made(tmp_path / "authority")
+    for name, role in (("keeper", PartyRole.GUARDIAN), ("ministry", PartyRole.QUERIER),
+                       *((name, PartyRole.SITE) for name in names)):  # fmt: skip
+        authority.enrolled(name, role)
+    with socket.socket() as found_port:
+        found_port.bind(("127.0.0.1", 0))
+        port = found_port.getsockname()[1]
+
+    def written(file: str, **values: Any) -> Path:
+        (tmp_path / file).write_text(yaml.safe_dump(values), encoding="utf-8")
+        return tmp_path / file
+
+    written("vote.yaml", name="nets", guardian="keeper", address=f"127.0.0.1:{port}",
+            sites=list(names), labels=LABELS, queries=QUERIES, mode="shares", sigma=0.2,
+            epsilon=9_000.0, delta=1e-4)  # fmt: skip
+    ids = [f"image-{number}" for number in range(QUERIES)]
+    pq.write_table(pa.table({"id": ids}), tmp_path / "q.parquet")
+    runtime = {"artifacts": "a", "anchors": str(tmp_path / "anchors")}
+    guardian = written("guardian.yaml", vote="vote.yaml", keys="keeper-keys", runtime=runtime)
+    sites = [written(f"{name}.yaml", vote="vote.yaml", keys=f"{name}-keys", site=name,
+                     shares=f"{name}/shares") for name in names]  # fmt: skip
+    asker = written("ministry.yaml", vote="vote.yaml", keys="ministry-keys", querier="ministry",
+                    queries="q.parquet", answers="answers.parquet", shares=told)  # fmt: skip
+    with contextlib.ExitStack() as running:
+        running.enter_context(running_party("guardian", guardian))
+        for site in sites:
+            running.enter_context(running_party("site", site))
+        wait_for(guardian.with_suffix(".log"), "(3 of 3 sites)")
+        done = call("capc", "query", "--config", str(asker))
+        assert done.returncode == 0, done.stderr
+    answers = read_answers(tmp_path / "answers.parquet")
+    votes = np.sum([nets[name] for name in names], axis=0)
+    released = np.array([answers[name].labels for name in ids])
+    # Noise changes a count with a chance of 4 %: one of 84 answers in five is beyond 1e-10.
+    assert (released == (2 * votes > len(names))).mean() > 0.8
+    assert len(np.unique(votes)) > 2, "sites disagree"
+
+
 def files_of() -> tuple[str, str]:
     return "querier", "site"
+
+
+def assert_one_evaluation(place: Path) -> None:
+    asker, site = (read_shares(place / f"{party}-shares.npz") for party in files_of())
+    assert asker.evaluation == site.evaluation
+    assert site.queries is None and asker.queries is not None
+    assert len(np.unique(asker.queries, axis=0)) == QUERIES
+    assert all((place / f"{party}-shares.npz").stat().st_mode & 0o077 == 0 for party in files_of())
+    assert not list(place.glob(".*.part"))
 
 
 @pytest.mark.slow

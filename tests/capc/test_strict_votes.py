@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpal.accounting.events import SkellamCounts, SkellamScaledCounts
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.capc import strict_messages, strict_querier
+from dpal.capc import ballot_rules, messages, strict_messages, strict_querier
 from dpal.capc.account import (
     batch_event,
     bytes_of_batch,
@@ -20,7 +20,7 @@ from dpal.capc.account import (
     certified_account,
     epsilon_of_batches,
 )
-from dpal.capc.ballot_rules import STRICT, ballot_rule, require_strict
+from dpal.capc.ballot_rules import ballot_rule
 from dpal.capc.batch_start import start_guardian, start_querier, start_site
 from dpal.capc.frames import largest_frame
 from dpal.capc.messages import LastDeal, Message, PaddedVotes
@@ -377,7 +377,7 @@ def test_who_asks_offers_transfers_only_to_sites_that_have_begun():
     """A site that is not there yet would refuse them, and the vote would end."""
     parties = fresh_parties()
     batch = parties[QUERIER].batch
-    data = strict_messages.SiteBegins().encode(batch)
+    data = messages.SiteBegins().encode(batch)
     site = next(name for name in TERMS.sites if name != batch.dealer)
     _, outbox = parties[QUERIER].receive(site, data)
     assert [(one.receiver, type(one.message).__name__) for one in outbox] == [
@@ -445,10 +445,5 @@ def test_who_asks_knows_from_when_on_a_batch_may_be_charged(votes):
     assert seen == [False] * 3, "the second round is not asked for yet"
 
 
-def test_what_needs_a_dealer_is_refused():
-    for mechanism in (*(set(Mechanism) - STRICT), cast(Any, "ranked")):
-        with pytest.raises(ParameterError, match="strict"):
-            require_strict(mechanism)
-    for mechanism in STRICT:
-        require_strict(mechanism)
-    assert {kind["mechanism"] for kind in MECHANISMS} == STRICT
+def test_all_mechanisms_are_tried():
+    assert {kind["mechanism"] for kind in MECHANISMS} == set(ballot_rules.MECHANISMS)

@@ -9,6 +9,7 @@ import scipy
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode, batch_of, noise_share
 from dpal.randomness import secure
+from tests.capc.shared_outcomes import in_mode, shared
 from tests.capc.together import hold_vote, plain_votes, queries, random_models, terms_of
 
 FALSE_ALARM = 1e-7
@@ -19,10 +20,14 @@ FALSE_ALARM = 1e-7
 def test_without_noise_every_bit_is_that_of_the_plain_vote(sites, mode):
     """More than 15,000 bits in each mode, messages in any order; even numbers of sites tie."""
     rng = np.random.default_rng(sites)
-    terms = terms_of(sites, labels=15, features=24, queries=350, mode=mode)
+    terms = terms_of(sites, labels=15, features=24, queries=350)
     models, asked = random_models(terms, rng), queries(rng, 350, 24)
     votes = plain_votes(models, terms.sites, asked)
-    vote = hold_vote(terms, models, asked, order=rng)
+    if mode is VoteMode.SHARES:
+        own, held = shared(models, asked)
+        vote = hold_vote(in_mode(terms, mode), held, own, order=rng)
+    else:
+        vote = hold_vote(in_mode(terms, mode), models, asked, order=rng)
     assert vote.answers.shape == (350, 15)
     assert (vote.answers == (2 * votes > sites)).all()
     assert 0.05 < vote.answers.mean() < 0.95

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpal.capc.batch_start import start_guardian, start_querier, start_site
+from dpal.capc.held_shares import HeldShares, SharedQueries
 from dpal.capc.parties import Outbox
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, SiteModel, Terms, batch_of
 from dpal.randomness import secure
@@ -69,8 +70,8 @@ def pair_secrets(names: Sequence[str]) -> dict[str, dict[str, bytes]]:
 
 def hold_vote(
     terms: Terms,
-    models: Mapping[str, SiteModel],
-    features: np.ndarray,
+    models: Mapping[str, SiteModel] | Mapping[str, Mapping[bytes, HeldShares]],
+    features: np.ndarray | SharedQueries,
     noise: Mapping[str, np.ndarray] | None = None,
     *,
     number: int = 1,
