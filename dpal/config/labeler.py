@@ -92,6 +92,9 @@ class LabelerConfig(Section):
         default_factory=LabelStudioConfig, title="Label Studio"
     )
     """Of labeler label_studio: the server and its rules."""
+    suggest: bool = Field(False, title="Suggest labels")
+    """People see what the last released model says of a record, and correct it; from the second
+    query on. Faster, and people tend to leave what they see."""
     trusted_page: Annotated[bool, Guarded(place=False, free=(False,))] = Field(
         False, title="The Prefect page is trusted"
     )

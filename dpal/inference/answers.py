@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpal import check
 from dpal.errors import DataError, ParameterError
 from dpal.inference.released_model import ReleasedModel
-from dpal.labels import THRESHOLD, Task
+from dpal.labels import THRESHOLD, Label, Task
 from dpal.training.predictions import Probabilities, at_temperature, probabilities
 
 
@@ -74,6 +74,13 @@ class ModelAnswers:
     def counts(self) -> NDArray[np.int64]:
         """(classes,) of how many records each class or label is said."""
         return np.asarray(self._said().sum(axis=0), dtype=np.int64)
+
+    def labels(self) -> list[Label]:
+        """One class, or a 0 or 1 for each label, of each record."""
+        rows: list[list[int]] = self._said().astype(int).tolist()
+        if self.model.spec.task is Task.MULTI_LABEL:
+            return [tuple(row) for row in rows]
+        return [row.index(1) for row in rows]
 
     def columns(self) -> dict[str, list[Any]]:
         """Columns of n values.

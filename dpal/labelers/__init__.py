@@ -11,7 +11,8 @@ from dpal.labels import Label
 class Labeler(Protocol):
     """Answers queries about records, each on its own account.
 
-    The guarantee needs the label of a record to depend on that record alone.
+    The guarantee needs the label of a record to depend on that record alone, and on what was
+    released before.
     """
 
     def label(self, ids: Sequence[str]) -> Mapping[str, Label]:

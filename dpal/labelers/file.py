@@ -14,16 +14,19 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 from dpal.data.labeling_state import read_labels
 from dpal.data.sources import Content, Source
-from dpal.errors import LabelError, LabelsPending
+from dpal.errors import LabelError, LabelsPending, ParameterError
 from dpal.files.atomic_writes import atomic_write
 from dpal.files.spreadsheets import as_cell, by_cell
 from dpal.labelers.annotator_agreement import UnlabeledReason, agree
+from dpal.labelers.label_studio_questions import Question
 from dpal.labelers.label_studio_rules import Agreement
 from dpal.labelers.record_display import pictures_of, shown_cells, shown_columns, texts_of
+from dpal.labelers.suggestions import Suggest, no_suggestions
 from dpal.labels import Label, Task
 
 QUERY = "query.csv"
@@ -31,6 +34,7 @@ _THUMBNAILS = "thumbnails"
 _SHOWN = 5  # rows named in one message
 _NONE = "none"
 _ANSWERS = ("id", "label", "annotator")  # columns that are read back
+_SUGGESTED = "suggested"  # not read back: whoever agrees says so
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,16 @@ class FileLabeler:
       folder: where the query is written.
       delivered: where `accept_labels` puts valid answers.
       command: what the person runs with the answers, for the message.
+      question: that is asked about each record; needed where anything is suggested.
+      suggest: what people see beside the answer that they give, in the column `suggested`.
     """
 
     source: Source
     folder: Path
     delivered: Path
     command: str
+    question: Question | None = None
+    suggest: Suggest = no_suggestions
 
     def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
         """Returns delivered answers, or writes the query and says what to do."""
@@ -60,6 +68,10 @@ class FileLabeler:
 
     def _write(self, ids: Sequence[str], query: Path) -> None:
         columns, shown = self._shown(ids)
+        suggested = {name: self._said(label) for name, label in self.suggest(ids).items()}
+        if suggested:
+            columns = [_SUGGESTED, *columns]
+            shown = {name: [suggested.get(name, ""), *shown.get(name, ())] for name in ids}
         with (
             atomic_write(query) as temporary,
             temporary.open("w", newline="", encoding="utf-8") as out,
@@ -69,6 +81,15 @@ class FileLabeler:
             writer.writerow(["id", "label", *map(_header, columns)])
             for name in ids:
                 writer.writerow([as_cell(name), "", *map(as_cell, shown.get(name, ()))])
+
+    def _said(self, label: Label) -> str:
+        """A label as the column `label` takes it."""
+        if self.question is None:
+            raise ParameterError("labels are suggested, and nothing says how they are called")
+        names = self.question.choices
+        if isinstance(label, int):
+            return names[label]
+        return ";".join(compress(names, label)) or _NONE
 
     def _shown(self, ids: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Sequence[str]]]:
         """What a person sees of each record, and the names of its columns."""

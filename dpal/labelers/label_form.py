@@ -27,8 +27,21 @@ class Form:
     description: str
 
 
-def make_form(question: Question, source: Source, ids: Sequence[str]) -> Form:
-    """Makes the form for a query, its records numbered in the query's order."""
+def make_form(
+    question: Question,
+    source: Source,
+    ids: Sequence[str],
+    suggested: Mapping[str, Label] | None = None,
+) -> Form:
+    """Makes the form for a query, its records numbered in the query's order.
+
+    Args:
+      question: that is asked about each record.
+      source: the pool.
+      ids: of the query.
+      suggested: labels that are filled in beforehand, by record.
+    """
+    filled = {name: question.choices_of(label) for name, label in (suggested or {}).items()}
     multi = question.task is Task.MULTI_LABEL
     choice = {"type": "string", "enum": [*question.choices, *([question.none] if multi else [])]}
     fields = {
@@ -40,8 +53,9 @@ def make_form(question: Question, source: Source, ids: Sequence[str]) -> Form:
                 else choice
             ),
             "position": number - 1,
+            **({"default": filled[name] if multi else filled[name][0]} if name in filled else {}),
         }
-        for number in range(1, len(ids) + 1)
+        for number, name in enumerate(ids, start=1)
     }
     return Form(
         schema={

@@ -22,6 +22,7 @@ from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_project import GONE, LabelingProject, ProjectContents
 from dpal.labelers.label_studio_questions import Question
 from dpal.labelers.label_studio_rules import Rules, Skipped
+from dpal.labelers.suggestions import Suggest, no_suggestions
 from dpal.labels import Label
 
 PROJECTS = "projects.json"
@@ -74,6 +75,7 @@ class LabelStudioLabeler:
       delivered: where the answers are put.
       command: what looks at the project at once.
       webhook: address and headers that Label Studio calls; None for none.
+      suggest: what annotators see filled in before they answer.
     """
 
     source: Source
@@ -85,6 +87,7 @@ class LabelStudioLabeler:
     delivered: Path
     command: str
     webhook: tuple[str, Mapping[str, str]] | None = None
+    suggest: Suggest = no_suggestions
 
     def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
         """Returns the labels once they are complete; records that were skipped have none."""
@@ -165,6 +168,8 @@ class LabelStudioLabeler:
             marker=f"{state['marker']}-{role}",
             decides=role == _DECIDE,
             webhook=self.webhook,
+            # Whoever decides sees what people said.
+            suggest=no_suggestions if role == _DECIDE else self.suggest,
         )
         contents, saved = None, state["projects"].get(role)
         if saved is not None:

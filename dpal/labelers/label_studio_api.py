@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from dpal.errors import LabelStudioError
+from dpal.labelers.label_studio_questions import KEY
 
 _PAGE = 100
 _AT_ONCE = 250  # tasks of one request, and no more than so many characters
@@ -67,10 +68,28 @@ class LabelStudio:
         """Removes a project with all of its tasks and annotations, if it is there."""
         self._ask("DELETE", f"/api/projects/{number}/", gone=True)
 
-    def add_tasks(self, project: int, tasks: Sequence[Mapping[str, str]]) -> None:
-        """Imports tasks, each given as its data."""
+    def add_tasks(
+        self,
+        project: int,
+        tasks: Sequence[Mapping[str, str]],
+        predictions: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Imports tasks.
+
+        Args:
+          project: its number.
+          tasks: each given as its data.
+          predictions: by a task's key, an answer that is filled in before anybody gives one.
+        """
+        known = predictions or {}
         for some in _parts(tasks):
-            self._ask("POST", f"/api/projects/{project}/import", json=some)
+            sent = [
+                {"data": task, "predictions": [known[task[KEY]]]}
+                if task.get(KEY) in known
+                else task
+                for task in some
+            ]
+            self._ask("POST", f"/api/projects/{project}/import", json=sent)
 
     def upload(self, project: int, name: str, content: bytes) -> str:
         """Gives the server a file to keep; returns the address that tasks use."""
@@ -174,6 +193,13 @@ class LabelStudio:
             raise LabelStudioError(self.url, "does not know the project or the path", advice)
         reason = f"answered {code} to {method}"
         raise LabelStudioError(self.url, reason, "look into its log and try again")
+
+
+def _with_prediction(
+    task: Mapping[str, str], known: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    found = known.get(task.get(KEY, ""))
+    return task if found is None else {"data": task, "predictions": [found]}
 
 
 def _parts(tasks: Sequence[Mapping[str, str]]) -> Iterator[list[dict[str, Any]]]:

@@ -13,6 +13,7 @@ from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_questions import KEY, SAID, Question
 from dpal.labelers.label_studio_rules import Media, Rules, Skipped
 from dpal.labelers.record_display import pictures_of, shown_lines, texts_of
+from dpal.labelers.suggestions import Suggest, no_suggestions
 from dpal.labels import Label
 
 GONE = (
@@ -52,6 +53,7 @@ class LabelingProject:
       marker: by which it is found again, whenever its maker was killed.
       decides: whether one person decides here what others dispute.
       webhook: address and headers that Label Studio calls; None for none.
+      suggest: what annotators see filled in before they answer.
     """
 
     server: LabelStudio
@@ -62,6 +64,7 @@ class LabelingProject:
     marker: str
     decides: bool
     webhook: tuple[str, Mapping[str, str]] | None
+    suggest: Suggest = no_suggestions
 
     def found_or_made(self, news: list[str]) -> int:
         """The number of the project, which is made if it is not there.
@@ -85,7 +88,7 @@ class LabelingProject:
             show_skip_button=not self.decides or self.rules.skipped is Skipped.RETIRE,
             skip_queue="IGNORE_SKIPPED",
             enable_empty_annotation=False,
-            show_collab_predictions=False,
+            show_collab_predictions=not self.decides,  # what is suggested, if anything is
         )
 
     @property
@@ -135,7 +138,10 @@ class LabelingProject:
             if there and given:
                 news.append(REFILLED)
             tasks = self._shown(number, {key: records[key] for key in missing})
-            self.server.add_tasks(number, [{**task, **_said(task, said)} for task in tasks])
+            suggested = self._suggested({key: records[key] for key in missing})
+            self.server.add_tasks(
+                number, [{**task, **_said(task, said)} for task in tasks], suggested
+            )
         return contents
 
     def _read_task(self, key: str, task: Mapping[str, Any], contents: ProjectContents) -> None:
@@ -174,6 +180,15 @@ class LabelingProject:
             ]
         lines = shown_lines(self.source, list(keys))
         return [{KEY: key, "record": lines.get(name) or name} for name, key in keys.items()]
+
+    def _suggested(self, records: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Predictions, by the key of a task; without a score, which would say why it is asked."""
+        labels = self.suggest(list(records.values()))
+        return {
+            key: {"model_version": "dpal", "result": [self.question.answer(labels[name])]}
+            for key, name in records.items()
+            if name in labels
+        }
 
     def _picture(self, number: int, key: str, picture: bytes) -> str:
         if self.rules.media is Media.HOSTED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
@@ -111,7 +112,15 @@ class Question:
 
     def name_of(self, label: Label) -> str:
         """A label as annotators know it."""
+        return " + ".join(self.choices_of(label))
+
+    def choices_of(self, label: Label) -> list[str]:
+        """What an annotator chooses to give a label."""
         if isinstance(label, int):
-            return self.choices[label]
-        given = [name for name, applies in zip(self.choices, label, strict=True) if applies]
-        return " + ".join(given) or self.none
+            return [self.choices[label]]
+        return list(compress(self.choices, label)) or [self.none]
+
+    def answer(self, label: Label) -> dict[str, Any]:
+        """A label as a region of an annotation, which `read` reads."""
+        chosen = {"choices": self.choices_of(label)}
+        return {"from_name": ANSWER, "to_name": self._first, "type": "choices", "value": chosen}

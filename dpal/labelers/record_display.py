@@ -12,23 +12,29 @@ from PIL import Image
 
 from dpal.data.importing.columns import TableEncoding
 from dpal.data.importing.recipe import recipe_in
+from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode, raw_batches
 from dpal.data.sources import Content, Source
 from dpal.data.texts import texts_in
 
+Row = tuple[str, pa.Array, RowNumbers]  # id, the record's own column, where it stands
 
-def texts_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
-    """The texts of some records, one for each of `source.texts`, in one pass over the file."""
+
+def rows_of(source: Source, ids: Sequence[str]) -> Iterator[Row]:
+    """Yields some records, in the order of the file, in one pass over it."""
     wanted = pa.array(ids, pa.string())
-    texts: dict[str, list[str]] = {}
-    for batch in raw_batches(source, ["id", Content.TEXT]):
+    for batch in raw_batches(source, ["id", source.content]):
         names = batch.table.column(0).cast(pa.string())
         hits = pc.is_in(names, value_set=wanted)
         for index in np.flatnonzero(hits).tolist():
             # One at a time: a message counts the rows of the file, never the selected ones.
             column, row = batch.table.column(1).slice(index, 1), batch.numbers.slice(index, 1)
-            texts[names[index].as_py()] = list(texts_in(column, rows=row)[0])
-    return texts
+            yield names[index].as_py(), column, row
+
+
+def texts_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
+    """The texts of some records, one for each of `source.texts`, in one pass over the file."""
+    return {name: list(texts_in(column, rows=row)[0]) for name, column, row in rows_of(source, ids)}
 
 
 def shown_columns(source: Source) -> tuple[str, ...]:
@@ -42,17 +48,13 @@ def shown_cells(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
 
     Numbers are what training sees of them: brought between those of held-out records.
     """
-    wanted, encoding = pa.array(ids, pa.string()), _encoding(source)
-    cells: dict[str, list[str]] = {}
+    encoding = _encoding(source)
     if encoding is None:
-        return cells
-    for batch in raw_batches(source, ["id", Content.FEATURES]):
-        names = batch.table.column(0).cast(pa.string())
-        hits = pc.is_in(names, value_set=wanted)
-        for index in np.flatnonzero(hits).tolist():
-            column, row = batch.table.column(1).slice(index, 1), batch.numbers.slice(index, 1)
-            values = decode(Content.FEATURES, column, rows=row).numpy()[0]
-            cells[names[index].as_py()] = list(encoding.decode(values.astype(np.float64)).values())
+        return {}
+    cells: dict[str, list[str]] = {}
+    for name, column, row in rows_of(source, ids):
+        values = decode(Content.FEATURES, column, rows=row).numpy()[0]
+        cells[name] = list(encoding.decode(values.astype(np.float64)).values())
     return cells
 
 
@@ -72,14 +74,8 @@ def _encoding(source: Source) -> TableEncoding | None:
 
 def pictures_of(source: Source, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yields the id and the PNG of some records, in the order of the file."""
-    wanted = pa.array(ids, pa.string())
-    for batch in raw_batches(source, ["id", Content.IMAGE]):
-        names = batch.table.column(0).cast(pa.string())
-        hits = pc.is_in(names, value_set=wanted)
-        for index in np.flatnonzero(hits).tolist():
-            column, row = batch.table.column(1).slice(index, 1), batch.numbers.slice(index, 1)
-            pixels = decode(Content.IMAGE, column, rows=row).numpy()
-            yield names[index].as_py(), _png(pixels[0])
+    for name, column, row in rows_of(source, ids):
+        yield name, _png(decode(Content.IMAGE, column, rows=row).numpy()[0])
 
 
 def _png(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:

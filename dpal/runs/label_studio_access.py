@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from dpal.errors import LabelStudioError
 from dpal.files.artifacts import PhaseFolder
@@ -12,6 +13,7 @@ from dpal.labelers.label_studio import LabelStudioLabeler
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.runs.host import host
 from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.suggested_labels import suggested_labels
 
 TOKEN = "LABEL_STUDIO_API_KEY"  # noqa: S105  where it is, not what it is
 TOKEN_BLOCK = "dpal-label-studio-token"  # noqa: S105
@@ -39,6 +41,7 @@ def opened_label_studio(asked: LabelingJob, files: PhaseFolder) -> Iterator[Labe
             folder=files.query,
             delivered=files.labels,
             command=f"dpal label {asked.folder.root}",
+            suggest=partial(suggested_labels, asked),
             # Without a secret nothing would be taken from it; labels are noticed in a minute.
             webhook=(settings.webhook, {HOOK_HEADER: secret})
             if settings.webhook and secret

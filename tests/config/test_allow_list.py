@@ -88,6 +88,7 @@ NO_DOORS = {
     "data.normalisation.kind",
     "fine_tuning.optimizer",
     "labeler.kind",  # what shows records to people wants trusted_page, or an address: both guarded
+    "labeler.suggest",  # shows whoever sees the records what a released model says of them
     "labeler.label_studio.agreement",
     "labeler.label_studio.media",
     "labeler.label_studio.skipped",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -202,3 +203,24 @@ def test_a_server_that_comes_back_still_has_everything(labeler, people, label_st
     for record in IDS[1:]:
         people[0].answer(tasks[record], "cat")
     assert one.label(IDS) == dict.fromkeys(IDS, 0)
+
+
+def test_what_a_model_says_is_filled_in_and_people_correct_it(labeler, people):
+    one = replace(labeler(), suggest=lambda ids: {name: 1 for name in ids if name != "patient-3"})
+    one.look(IDS)
+    keys, first = one._read()["keys"], people[0]
+    number = projects(one)["label"]
+    found = {keys[task["data"]["dpal_key"]]: task for task in first.tasks(number)}
+    for name in IDS:
+        predictions = found[name]["predictions"]
+        if name == "patient-3":
+            assert not predictions
+            continue
+        [prediction] = predictions
+        assert one.question.read(prediction["result"]) == 1
+        assert not prediction.get("score")
+    assert first.client.get(f"/api/projects/{number}/").json()["show_collab_predictions"]
+    assert one.look(IDS, partly=True).waiting == IDS, "nobody has confirmed anything"
+    for name, task in found.items():
+        first.answer(task["id"], "dog" if name == "patient-1" else "cat")
+    assert one.label(IDS) == {"patient-1": 1, "patient-3": 0, "patient-5": 0}

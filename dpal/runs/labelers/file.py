@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpal.runs.labelers import NamedLabeler, register_labeler
@@ -20,13 +21,17 @@ class Files(NamedLabeler):
     about = "query.csv out, labels.csv in"
     place = "a file"
     takes_answers = True
+    asks_people = True
 
     def labeler(self, job: LabelingJob, files: PhaseFolder) -> Labeler:
         """Writes the query beside the phase."""
         from dpal.labelers.file import QUERY, FileLabeler
+        from dpal.runs.suggested_labels import suggested_labels
 
         return FileLabeler(
             source=job.pool,
+            question=job.question,
+            suggest=partial(suggested_labels, job),
             folder=files.query,
             delivered=files.labels,
             command=f"dpal label {job.folder.root} {files.query / QUERY}",

@@ -22,6 +22,7 @@ class PageForm(NamedLabeler):
     place = "the form on its Prefect page"
     most_records = 20  # more is no form, but a day's work
     on_page = True
+    asks_people = True
 
     def require_settings(self, settings: LabelerConfig, /) -> None:
         """Requires in addition that the page is said to be trusted."""
@@ -37,8 +38,10 @@ class PageForm(NamedLabeler):
         """One choice for each selected record."""
         from dpal.data.labeling_state import read_selection
         from dpal.labelers.label_form import make_form
+        from dpal.runs.suggested_labels import suggested_labels
 
-        return make_form(job.question, job.pool, read_selection(files.selection))
+        ids = read_selection(files.selection)
+        return make_form(job.question, job.pool, ids, suggested_labels(job, ids))
 
     def answer(self, job: LabelingJob, files: PhaseFolder) -> None:
         """Writes the labels that were filled in on the page."""

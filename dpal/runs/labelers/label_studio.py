@@ -23,6 +23,7 @@ class LabelStudioProject(NamedLabeler):
     name = "label_studio"
     about = "a project there"
     place = "Label Studio"
+    asks_people = True
     may_skip = True  # annotators skip what they cannot tell
 
     @property

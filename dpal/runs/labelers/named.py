@@ -63,6 +63,7 @@ class NamedLabeler:
       takes_answers: whether answers in a person's file, or of a program, may be handed in.
       may_skip: whether a record may stay without a label; it leaves the pool then.
       on_page: whether people answer a form on the page of the run.
+      asks_people: whether people answer, who may see suggestions.
     """
 
     name: str
@@ -74,6 +75,7 @@ class NamedLabeler:
     takes_answers: ClassVar[bool] = False
     may_skip: bool = False
     on_page: ClassVar[bool] = False
+    asks_people: ClassVar[bool] = False
 
     def require_settings(self, settings: LabelerConfig, /) -> None:
         """Requires that the settings have what it needs; the sentence is a person's to read.
@@ -85,6 +87,11 @@ class NamedLabeler:
             raise ValueError(
                 "labeler.kind teachers and labeler.teachers (the name of finished private voting) "
                 "go together; set both or neither"
+            )
+        if settings.suggest and not self.asks_people:
+            raise ValueError(
+                "labeler.suggest shows people what the last model says, and labeler.kind "
+                f"{self.name} asks nobody; leave it out, or use file, form or label_studio"
             )
 
     def require_answers(self, job: LabelingJob, planned: Mapping[int, int]) -> None:
