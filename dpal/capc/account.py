@@ -35,6 +35,7 @@ from dpal.capc.messages import (
     PaddedVotes,
     QuerierBallotDeal,
     QuerierDeal,
+    SharesCounted,
     SiteBallotDeal,
     SiteBegins,
     SiteDeal,
@@ -104,7 +105,12 @@ def certified_account(name: str, terms: Terms) -> CertifiedList:
 
 
 def _holds_against(terms: Terms) -> dict[str, str]:
-    """Who may collude; in strict mode, as certificates of helper mode stay what they were."""
+    """Who may collude; not in helper mode, whose certificates stay what they were."""
+    if terms.has_shares:
+        return {
+            "assumes": "when sites' models were evaluated, the guardian colluded neither with who "
+            "asks nor with a site"
+        }
     if not terms.is_strict:
         return {}
     others = f", who asks and {terms.colluding} sites" if terms.colluding else " and who asks"
@@ -177,5 +183,5 @@ def _between(batch: QueryBatch) -> tuple[Sequence[type[Message]], Sequence[type[
         return kinds_to_querier(batch), kinds_to_site(batch)
     ballots = () if batch.rule.second is None else (MaskedBallot,)
     if batch.has_shares:
-        return (SiteBegins, *ballots), (WantedShares, *ballots)
+        return (SiteBegins, *(ballots or (SharesCounted,))), (WantedShares, *ballots)
     return (HiddenWeights, MaskedOutcome, *ballots), (HiddenQuery, *ballots)

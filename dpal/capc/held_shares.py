@@ -7,7 +7,7 @@ yes, to 0 for no. The site's is a uniform mask, so that neither finds the outcom
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,9 @@ import numpy as np
 from dpal.capc.messages import EVALUATION_BYTES
 from dpal.capc.ring import BITS, Ring
 from dpal.errors import DataError, ParameterError
+
+_MOST_BYTES = 1 << 24  # of a file: shares of 1,024 queries and labels are 2**23
+_Version = tuple[int, int, int]  # inode, time and size of a file
 
 DIGEST_BYTES = 32  # of a query, by which who asks sees that all sites were asked the same
 
@@ -74,22 +77,75 @@ class SharedQueries:
 class ShareFolder:
     """A folder of files with a site's shares, to which more may come while it serves.
 
+    A file that holds no shares of a site ends no vote: it is passed over, and told to whoever runs
+    the site. A vote that wants its shares finds none.
+
     Attributes:
       path: of the folder.
+      say: is told of such files, a line each, once.
     """
 
     path: Path
-    _read: dict[Path, HeldShares] = field(default_factory=dict)
+    say: Callable[[str], None]
+    _read: dict[Path, tuple[_Version, HeldShares | None]] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
 
-    def held(self) -> Mapping[bytes, HeldShares]:
-        """By evaluation, all that lies there now.
+    def require(self) -> None:
+        """Requires a folder.
 
         Raises:
-          DataError: a file holds no shares.
+          DataError: there is none.
         """
-        there = sorted(self.path.glob("*.npz"))
-        self._read = {file: self._read.get(file) or read_shares(file) for file in there}
-        return {held.evaluation: held for held in self._read.values()}
+        if not self.path.is_dir():
+            raise DataError.before_release(
+                f"{self.path} is no folder; shares (dpal capc cnn) are looked for in it"
+            )
+
+    def held(self) -> Mapping[bytes, HeldShares]:
+        """By evaluation, all that lies there now."""
+        self._read = {file: self._looked_at(file) for file in sorted(self.path.glob("*.npz"))}
+        found: dict[bytes, HeldShares] = {}
+        doubtful: set[bytes] = set()
+        for _, held in self._read.values():
+            if held is None:
+                continue
+            other = found.setdefault(held.evaluation, held)
+            if not np.array_equal(other.values, held.values):
+                doubtful.add(held.evaluation)
+        for evaluation in doubtful:
+            self._tell(f"two files differ in their shares of {evaluation.hex()[:8]}; none is used")
+            del found[evaluation]
+        return found
+
+    def _looked_at(self, file: Path) -> tuple[_Version, HeldShares | None]:
+        before = self._read.get(file)
+        try:
+            about = file.stat()
+            version = (about.st_ino, about.st_mtime_ns, about.st_size)
+            if before is not None and before[0] == version:
+                return before
+            held = read_shares(file)
+            if held.queries is not None:
+                raise DataError.before_release(f"{file} has shares of who asks, and not of a site")
+        except (OSError, DataError) as error:
+            self._tell(f"{error}; it is passed over")
+            return (0, 0, 0), None
+        return version, held
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self.say(line)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """Arrays by name; none that is larger than shares can be is unpacked."""
+    with zipfile.ZipFile(path) as packed:
+        if sum(member.file_size for member in packed.infolist()) > _MOST_BYTES:
+            raise ValueError("too large")
+    # No pickled object is loaded, unless numpy is told to.
+    with path.open("rb") as stream, np.load(stream) as given:
+        return {name: np.asarray(given[name]) for name in given.files}
 
 
 def read_shares(path: Path) -> HeldShares:
@@ -99,10 +155,8 @@ def read_shares(path: Path) -> HeldShares:
       DataError: the file is missing or holds anything else.
     """
     try:
-        # No pickled object is loaded, unless numpy is told to.
-        with path.open("rb") as stream, np.load(stream) as given:
-            found = {name: given[name] for name in given.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        found = _arrays(path)
+    except Exception as error:  # numpy and zipfile raise many kinds, by what is wrong with a file
         raise DataError.before_release(f"{path} cannot be read as shares (.npz)") from error
     shares, evaluation = found.pop("shares", None), found.pop("evaluation", None)
     queries = found.pop("queries", None)

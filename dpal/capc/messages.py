@@ -325,6 +325,14 @@ class WantedShares(Message):
     rows: NDArray[np.uint32]
 
 
+@dataclass(frozen=True, eq=False)
+class SharesCounted(Message):
+    """From a site to who asks: it has the shares that are wanted, and has voted by them."""
+
+    kind = 44
+    layout: ClassVar[Layout] = {}
+
+
 def dealt_fields(
     seed: bytes, salt: bytes, corrections: SignCorrections, *shape: int
 ) -> dict[str, Any]:

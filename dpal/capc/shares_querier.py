@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dpal.capc.held_shares import SharedQueries
-from dpal.capc.messages import SiteBegins, WantedShares
+from dpal.capc.messages import SharesCounted, SiteBegins, WantedShares
 from dpal.capc.parties import Outbox, Outgoing, unexpected
 from dpal.capc.querier_votes import QuerierVotes, require_secrets
 from dpal.capc.terms import GUARDIAN, QueryBatch
@@ -21,11 +21,13 @@ class SharesQuerierBatch(QuerierVotes):
 
     Attributes:
       asked: the queries, and its shares of what sites' models say to them.
-      begun: sites that have begun the batch, and so know which shares are counted.
+      begun: sites that have begun the batch, and so were told which shares are counted.
+      voted: sites that have voted by them, where there is no second round.
     """
 
     asked: SharedQueries
     begun: frozenset[str] = field(default_factory=frozenset)
+    voted: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def awaited(self) -> frozenset[str]:
@@ -34,7 +36,7 @@ class SharesQuerierBatch(QuerierVotes):
             return frozenset()
         if self.margin is not None or self.lacks_ballot_deal:
             return frozenset({GUARDIAN})
-        came = self.begun if self.batch.rule.second is None else self.ballots.keys()
+        came = self.voted if self.batch.rule.second is None else self.ballots.keys()
         missing = set(self.batch.sites) - came
         return frozenset(missing | ({self.batch.dealer} if self.lacks_last_deal else set()))
 
@@ -54,10 +56,12 @@ class SharesQuerierBatch(QuerierVotes):
             return self.with_last_deal(data)._with_margin()
         if sender in self.batch.sites and sender not in self.begun:
             SiteBegins.decode(data, self.batch)
-            state, outbox = replace(self, begun=self.begun | {sender})._with_margin()
-            return state, (Outgoing(sender, self._wanted(sender)), *outbox)
-        second = self.batch.rule.second is not None
-        if second and sender in self.begun and sender not in self.ballots:
+            state = replace(self, begun=self.begun | {sender})
+            return state, (Outgoing(sender, self._wanted(sender)),)
+        if self.batch.rule.second is None and sender in self.begun - self.voted:
+            SharesCounted.decode(data, self.batch)
+            return replace(self, voted=self.voted | {sender})._with_margin()
+        if self.batch.rule.second is not None and sender in self.begun - self.ballots.keys():
             return self.with_ballot(sender, data)._with_margin()
         raise unexpected(sender, self.awaited)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.capc.held_shares import HeldShares
-from dpal.capc.messages import SiteBegins, WantedShares
+from dpal.capc.messages import SharesCounted, SiteBegins, WantedShares
 from dpal.capc.parties import Outbox, Outgoing, unexpected
 from dpal.capc.ring import Ring
 from dpal.capc.site_votes import SiteVotes, last_deals, require_noise_and_secrets
@@ -47,7 +47,9 @@ class SharesSiteBatch(SiteVotes):
             return self.with_ballot_deal(data), _begins()
         if self.ballot is not None:
             return self.with_ballot(data)
-        return self.compared(self._outcomes(WantedShares.decode(data, self.batch)))
+        state, outbox = self.compared(self._outcomes(WantedShares.decode(data, self.batch)))
+        told = (Outgoing(QUERIER, SharesCounted()),) if state.is_done else ()
+        return state, (*outbox, *told)
 
     def _outcomes(self, wanted: WantedShares) -> Ring:
         evaluation = wanted.evaluation.tobytes()

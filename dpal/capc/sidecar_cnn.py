@@ -7,16 +7,18 @@ no for each image and label: the site's share is a uniform mask that it drew its
 asks sees uniform numbers, and the guardian sees nothing. No vote is put together here: a vote in
 mode shares counts them.
 
-    python sidecar_cnn.py PARTY SETTINGS.json
+    python sidecar_cnn.py PARTY < SETTINGS.json
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import struct
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -29,9 +31,10 @@ SIDE: Final = 28
 
 _STRIDE, _KERNEL, _CHANNELS = 2, 5, (8, 16)
 _FLAT = 4 * 4 * _CHANNELS[1]  # 28 -> 12 -> 4
-_PATIENCE_MS = 60_000
+_PATIENCE_MS = 20_000  # that a party may be silent, once all are there
 _EVALUATION_BYTES = 16  # as `dpal.capc.messages` has it, which is not imported here
 _GRACE = 1.0  # seconds in which the last receipts arrive
+_GOODBYE = 10.0  # and in which the others must say that they are done
 
 
 def shapes_of(labels: int) -> dict[str, tuple[int, ...]]:
@@ -77,9 +80,9 @@ def evaluate_net(party: str, settings: dict[str, Any]) -> None:
     config = libspu.RuntimeConfig(
         protocol=libspu.ProtocolKind.ABY3, field=libspu.FieldType.FM64, fxp_fraction_bits=18
     )
+    program = _compiled(queries, labels)  # before anybody waits for it
     link = libspu.link.create_brpc(_described(libspu, settings), own)
     io, runtime = spu.Io(3, config), spu.Runtime(link, config)
-    program = _compiled(queries, labels)
     for name in program.input_names:
         owner = RANKS[QUERIER if name == "images" else SITE]
         if own == owner:
@@ -105,12 +108,16 @@ def evaluate_net(party: str, settings: dict[str, Any]) -> None:
         link.send(RANKS[QUERIER], _packed(result))
     if own == RANKS[SITE]:
         evaluation = secrets.token_bytes(_EVALUATION_BYTES)
-        link.send(RANKS[QUERIER], evaluation)
         shares = np.uint64(0) - inputs["mask"].view(np.uint64)
         _keep(settings["output"], evaluation, shares=shares)
+        link.send(RANKS[QUERIER], evaluation)
+    sys.stdout.write(f"{queries} images in {took:.2f} seconds\n")
+    sys.stdout.flush()
+    # What is left is politeness: a party that is gone by now keeps nobody.
+    threading.Timer(_GOODBYE, os._exit, (0,)).start()
     link.stop_link()  # waits for what others still send
     time.sleep(_GRACE)
-    sys.stdout.write(f"{queries} images in {took:.2f} seconds\n")
+    os._exit(0)
 
 
 def _inputs(party: str, settings: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -196,13 +203,19 @@ def _unpacked(libspu: Any, data: bytes) -> Any:
 def _keep(path: str, evaluation: bytes, **arrays: np.ndarray) -> None:
     place = Path(path)
     partial = place.with_name(f".{place.name}.part")  # whoever reads the folder sees whole files
+    partial.unlink(missing_ok=True)
     partial.touch(mode=0o600)
     with partial.open("wb") as stream:
         np.savez(stream, evaluation=np.frombuffer(evaluation, np.uint8), **arrays)  # type: ignore[arg-type]
-    partial.rename(place)
+        stream.flush()
+        os.fsync(stream.fileno())
+    try:
+        os.link(partial, place)  # and not a rename, which would replace what was voted by
+    finally:
+        partial.unlink()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in RANKS:
-        raise SystemExit(f"usage: sidecar_cnn.py {'|'.join(RANKS)} SETTINGS.json")
-    evaluate_net(sys.argv[1], json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")))
+    if len(sys.argv) != 2 or sys.argv[1] not in RANKS:
+        raise SystemExit(f"usage: sidecar_cnn.py {'|'.join(RANKS)} < SETTINGS.json")
+    evaluate_net(sys.argv[1], json.load(sys.stdin))

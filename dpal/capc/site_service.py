@@ -52,7 +52,7 @@ class SiteService:
                 f"{self.terms.mode}"
             )
         if isinstance(self.model, ShareFolder):
-            self.model.held()  # what lies there can be read
+            self.model.require()
             return
         if self.model.weights.shape != (self.terms.labels, self.terms.features):
             raise ParameterError.before_release(

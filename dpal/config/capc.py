@@ -174,12 +174,16 @@ class CnnConfig(Section):
     output: Path | None = None
     """Of who asks and the site: .npz that is written, with `shares`; private. No
     file of that name may exist."""
+    patience: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """Seconds that it may take, from waiting for the others to the end."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         files = (self.input is not None) + (self.output is not None)
         if files != (0 if self.party == "guardian" else 2):
             raise ValueError("who asks and the site have an input and an output, the guardian none")
+        if self.output is not None and self.output.suffix != ".npz":
+            raise ValueError("output must end in .npz, by which sites know such files")
         return self
 
 

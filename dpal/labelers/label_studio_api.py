@@ -83,12 +83,7 @@ class LabelStudio:
         """
         known = predictions or {}
         for some in _parts(tasks):
-            sent = [
-                {"data": task, "predictions": [known[task[KEY]]]}
-                if task.get(KEY) in known
-                else task
-                for task in some
-            ]
+            sent = [_with_prediction(task, known) for task in some]
             self._ask("POST", f"/api/projects/{project}/import", json=sent)
 
     def upload(self, project: int, name: str, content: bytes) -> str:
@@ -196,10 +191,10 @@ class LabelStudio:
 
 
 def _with_prediction(
-    task: Mapping[str, str], known: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Any]:
-    found = known.get(task.get(KEY, ""))
-    return task if found is None else {"data": task, "predictions": [found]}
+    task: dict[str, Any], known: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    found = known.get(task["data"].get(KEY, ""))
+    return task if found is None else {**task, "predictions": [found]}
 
 
 def _parts(tasks: Sequence[Mapping[str, str]]) -> Iterator[list[dict[str, Any]]]:

@@ -43,6 +43,7 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
 def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
     """The same in tables."""
     terms = facts["settings"]["terms"]
+    shared = facts["mode"] == VoteMode.SHARES
     rows = [
         ("sites", f"{len(terms['sites'])}, of which {facts['least_live']} must be there"),
         ("queries", f"{facts['queries']:,} in {terms['batches']:,} batches"),
@@ -50,6 +51,7 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
         ("cost of all batches", f"{facts['epsilon']:.4f} ({facts['accountant']})"),
         ("mechanism", terms.get("mechanism", "binary")),
         ("mode", facts["mode"]),
+        *((("evaluating models", "apart, before: dpal capc cnn"),) if shared else ()),
         ("released", facts["released"]),
         ("noise on a count", f"{facts['noise_of_a_count']:.3f} votes"),
         ("noise of each site", f"{facts['noise_of_a_site']:.3f} votes"),

@@ -66,9 +66,15 @@ def run_site(vote: SitesVoteConfig, config: SiteConfig, say: Say) -> None:
     identity = load_identity(config.keys, config.site, PartyRole.SITE)
     if config.site not in vote.sites:
         raise DataError.before_release(f"{config.site} is none of the sites of {vote.name}")
-    own = load_site_model(config.model) if config.model else ShareFolder(config.shares or Path())
+    own = (
+        load_site_model(config.model) if config.model else ShareFolder(config.shares or Path(), say)
+    )
     service = SiteService(vote.terms(), identity, own, vote.guardian, say, patience=config.patience)
     asyncio.run(service.serve(*vote.place()))
+
+
+def _shares_of(config: SiteConfig, say: Say) -> ShareFolder:
+    return ShareFolder(config.shares or Path(), say)
 
 
 def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:

@@ -12,10 +12,8 @@ from dpal.capc import sidecar_cnn
 from dpal.capc.certificates import AUTHORITY, CERTIFICATE, KEY
 from dpal.config.capc import CnnConfig
 from dpal.errors import ConfigError, VoteAborted
-from dpal.files.atomic_writes import write_text
 
 SPU = "DPAL_SPU"  # the Python of an environment that has spu
-_SETTINGS = "cnn.json"  # beside the keys: public, but for where private files are
 
 
 def run_sidecar(config: CnnConfig, say: Callable[[str], None]) -> None:
@@ -31,26 +29,42 @@ def run_sidecar(config: CnnConfig, say: Callable[[str], None]) -> None:
             f"{SPU} names no Python with spu; make an environment of its own (python3.11 -m venv "
             "~/spu && ~/spu/bin/pip install spu==0.9.5) and export DPAL_SPU=~/spu/bin/python"
         )
-    if config.output is not None and config.output.exists():
-        raise ConfigError(
-            f"{config.output} exists, and sites may have voted by it; name another file as output"
-        )
+    if config.output is not None:
+        if config.output.exists():
+            raise ConfigError(
+                f"{config.output} exists, and sites may have voted by it; name another file as "
+                "output"
+            )
+        config.output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     values = config.model_dump(mode="json", exclude={"party", "keys"})
     files = {"key": KEY, "certificate": CERTIFICATE, "authority": AUTHORITY}
     values |= {name: str((config.keys / file).absolute()) for name, file in files.items()}
-    settings = config.keys / _SETTINGS
-    write_text(settings, json.dumps(values))
     # Not in ours: whatever is installed for dpal must not be in the way of what spu needs.
-    done = subprocess.run(
-        [python, "-I", sidecar_cnn.__file__, config.party, settings],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["it gave no reason"]
-        raise VoteAborted.before_release(
-            f"the net was not evaluated: {lines[-1][:300]}; see that all three parties run, and "
-            "that files and addresses are those that all agreed on"
-        )
+    command = [str(python), "-I", sidecar_cnn.__file__, config.party]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(values), capture_output=True, text=True, check=False,
+            timeout=config.patience,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise _not_evaluated(f"it took longer than {config.patience:g} seconds") from error
+    if done.returncode != 0 or (config.output is not None and not config.output.exists()):
+        raise _not_evaluated(_reason(done.stderr))
     say(done.stdout.strip().splitlines()[-1])
     if config.output is not None:
         say(f"shares: {config.output}")
+
+
+def _not_evaluated(why: str) -> VoteAborted:
+    return VoteAborted.before_release(
+        f"the net was not evaluated: {why}; see that all three parties run, and that files and "
+        "addresses are those that all agreed on"
+    )
+
+
+def _reason(complaint: str) -> str:
+    """What went wrong, of a Python traceback or of a library's, whose frames begin with #."""
+    lines = [line.strip() for line in complaint.splitlines()]
+    said = [line for line in lines if line and not line.startswith(("#", "Stacktrace", "at "))]
+    errors = [line for line in said if "Error" in line or "error" in line]
+    return (errors or said or ["it gave no reason"])[-1][:300]

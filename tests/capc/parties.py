@@ -106,13 +106,23 @@ class Stage:
         patience: float = 6.0,
         name: str = "ministry",
     ) -> list[np.ndarray]:
+        asked: list[Any] = list(batches)
+        if self.terms.has_shares:
+            asked = [shared(self.models, batch, self.folder)[0] for batch in batches]
+        return await self.ask_shares(asked, identity, patience, name)
+
+    async def ask_shares(
+        self,
+        asked: Sequence[Any],
+        identity: Identity | None = None,
+        patience: float = 6.0,
+        name: str = "ministry",
+    ) -> list[np.ndarray]:
+        """The same, of batches as they are."""
         asker = identity or self.authority.enrolled(
             name, PartyRole.QUERIER, self.authority.folder.parent / f"{name}-{len(self.said)}"
         )
         found: list[np.ndarray] = []
-        asked: list[Any] = list(batches)
-        if self.terms.has_shares:
-            asked = [shared(self.models, batch, self.folder)[0] for batch in batches]
         await ask_sites(
             self.terms, asker, ("127.0.0.1", self.port), "keeper", asked,
             lambda _, answers: found.append(answers), patience=patience,
@@ -142,9 +152,12 @@ async def staged(
     account = FreeAccount() if account is None else account
     keeper = authority.enrolled("keeper", PartyRole.GUARDIAN)
     service = GuardianService(terms, keeper, account, said.append, patience)
+    if terms.has_shares:
+        for name in terms.sites:
+            (folder / "shares" / name).mkdir(parents=True)
     plain = replace(in_mode(terms, VoteMode.HELPER), features=terms.features or 8)
     models = random_models(plain, np.random.default_rng(1))
-    shares = {name: ShareFolder(folder / "shares" / name) for name in terms.sites}
+    shares = {name: ShareFolder(folder / "shares" / name, said.append) for name in terms.sites}
     async with service.listening("127.0.0.1", 0) as port:
         sites, tasks = {}, {}
         for name in terms.sites:

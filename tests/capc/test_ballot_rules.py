@@ -102,6 +102,16 @@ def test_the_largest_numbers_do_not_overflow(kind):
         assert (answers == (counts if terms.tells_counts else ahead)).all()
 
 
+def test_all_sets_of_ten_labels_can_be_voted_on():
+    """1,024 sets are the most; each query of each site compares as many."""
+    rng = np.random.default_rng(4)
+    terms = terms_of(3, labels=10, features=4, queries=3, mechanism=Mechanism.POWERSET)
+    models, asked = random_models(terms, rng), rng.integers(-99, 99, (3, 4), dtype=np.int8)
+    counts = np.sum([expected(terms, numbers_of(models[site], asked)) for site in terms.sites], 0)
+    assert counts.shape == (3, MOST_COUNTS)
+    assert (hold_vote(terms, models, asked).answers == counts).all()
+
+
 def test_a_bias_that_could_overflow_is_refused_by_the_site():
     terms = terms_of(3, labels=2, features=1, queries=1, mechanism=Mechanism.GNMAX)
     model = SiteModel(np.ones((2, 1), np.int8), np.array([terms.rule.largest_bias + 1, 0]))

@@ -11,11 +11,12 @@ import pytest
 
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc import querier_votes as querier_steps
-from dpal.capc import site as site_steps
+from dpal.capc import site_votes as site_steps
 from dpal.capc.messages import PaddedVotes, QuerierBallotDeal, QuerierDeal, SiteBallotDeal, SiteDeal
 from dpal.capc.parties import pad
 from dpal.capc.shared_signs import SignCorrections, SignKeys, sign_keys, sign_shares
-from dpal.capc.terms import GUARDIAN, QUERIER
+from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode
+from tests.capc.shared_outcomes import in_mode, shared
 from tests.capc.together import hold_vote, numbers_of, random_models, terms_of
 
 CANDIDATES = np.arange(-(1 << 15), 1 << 15)
@@ -52,6 +53,15 @@ def fitting_outcomes(vote, site: str, answer: int) -> list[int]:
     return CANDIDATES[shares == sent.values.ravel()[answer]].tolist()
 
 
+def vote_of_first_positives():
+    """The same of outcomes that came in shares, of which the guardian deals nothing."""
+    rng = np.random.default_rng(8)
+    plain = terms_of(3, labels=4, features=4, queries=3, mechanism=Mechanism.TOP_M, limit=2)
+    models, asked = random_models(plain, rng), rng.integers(-100, 100, (3, 4), dtype=np.int8)
+    own, held = shared(models, asked)
+    return models, asked, hold_vote(in_mode(plain, VoteMode.SHARES), held, own)
+
+
 def vote_of_classes():
     """Two rounds: of the second one the guardian knows all that the numbers can be."""
     rng = np.random.default_rng(8)
@@ -60,8 +70,8 @@ def vote_of_classes():
     return models, asked, hold_vote(terms, models, asked)
 
 
-def fitting_wins(vote, site: str, answer: int) -> list[int]:
-    """Wins less those of a winner, of one class, that fit what the guardian was sent."""
+def fitting_numbers(vote, site: str, answer: int) -> list[int]:
+    """Numbers of the second round that fit what the guardian was sent, for one count."""
     (deal,) = vote.sent(SiteBallotDeal, site)
     (querier,) = vote.sent(QuerierBallotDeal, QUERIER)
     place = vote.batch.sites.index(site) * vote.batch.counted + answer
@@ -69,37 +79,42 @@ def fitting_wins(vote, site: str, answer: int) -> list[int]:
     own = sign_keys(deal.seed.tobytes(), "signs", deal.tops.size)
     here, fitting = slice(answer, answer + 1), []
     keys = SignKeys(own.masks[here], own.roots[here], own.tops[here])
-    for wins in range(1 - vote.batch.labels, 1):
-        opened = np.array([wins], np.int64).astype(np.uint32) + masks + keys.masks
+    for number in range(-2 * vote.batch.labels - 2, vote.batch.labels + 2):
+        opened = np.array([number], np.int64).astype(np.uint32) + masks + keys.masks
         corrections = deal.corrections.part(answer, answer + 1)
         share = sign_shares(opened, 1, keys, corrections, deal.salt.tobytes())
         sent = next(message for sender, to, message, _ in vote.wire if (sender, to) ==
                     (site, GUARDIAN) and type(message) is PaddedVotes)  # fmt: skip
-        fitting += [wins] if share[0] == sent.values.ravel()[answer] else []
+        fitting += [number] if share[0] == sent.values.ravel()[answer] else []
     return fitting
 
 
-def wins_of(models, asked, site: str) -> np.ndarray:
-    numbers = numbers_of(models[site], asked)
-    lower = np.arange(4)[:, None] < np.arange(4)
-    beaten = np.where(lower, numbers[:, :, None] >= numbers[:, None],
-                      numbers[:, :, None] > numbers[:, None])  # fmt: skip
-    beaten[:, np.arange(4), np.arange(4)] = False
-    return (beaten.sum(axis=2) - 3).ravel()
+def numbers_compared(models, asked, vote, site: str) -> np.ndarray:
+    """What the second round compares with 0, of one site in plain text."""
+    rule = vote.batch.rule
+    bits = numbers_of(models[site], asked) @ rule.first.T >= 0
+    return np.asarray(bits @ rule.second.weights.T + rule.second.constants).ravel()
 
 
-def test_the_guardian_cannot_tell_classes_either():
-    """A false alarm in ten million runs: 36 shares, 4 candidates each, of 2**32 numbers."""
-    _, _, vote = vote_of_classes()
+TWO_ROUNDS = pytest.mark.parametrize(
+    "held", [vote_of_classes, vote_of_first_positives], ids=["classes", "shares"]
+)
+
+
+@TWO_ROUNDS
+def test_the_guardian_cannot_tell_second_rounds_either(held):
+    """A false alarm in five million runs: 36 shares, 16 candidates each, of 2**32 numbers."""
+    _, _, vote = held()
     for site in vote.batch.sites:
-        assert all(fitting_wins(vote, site, answer) == [] for answer in range(vote.batch.counted))
+        assert all(fitting_numbers(vote, site, count) == [] for count in range(vote.batch.counted))
 
 
-def test_without_the_pad_it_finds_the_rank_of_every_class(bare):
-    models, asked, vote = vote_of_classes()
+@TWO_ROUNDS
+def test_without_the_pad_it_finds_every_number_of_a_second_round(bare, held):
+    models, asked, vote = held()
     for site in vote.batch.sites:
-        for answer, truth in enumerate(wins_of(models, asked, site)):
-            assert fitting_wins(vote, site, answer) == [truth]
+        for answer, truth in enumerate(numbers_compared(models, asked, vote, site)):
+            assert fitting_numbers(vote, site, answer) == [truth]
 
 
 def outcomes(models, asked, site: str) -> np.ndarray:
@@ -120,7 +135,7 @@ def test_the_guardian_cannot_tell_outcomes_from_what_it_adds_up():
 @pytest.fixture
 def bare(monkeypatch):
     """Sites that forget their pads; who asks takes off what is not there, and would notice."""
-    monkeypatch.setattr(site_steps.SiteBatch, "_pads", lambda self: np.uint32(0))
+    monkeypatch.setattr(site_steps.SiteVotes, "_pads", lambda self: np.uint32(0))
     monkeypatch.setattr(querier_steps, "_LARGEST_COUNT", 1 << 32)
 
 
@@ -135,7 +150,7 @@ def test_without_the_pad_it_finds_every_outcome_exactly(bare):
 
 def test_pads_between_sites_cancel_and_hide_each_site():
     """The pad with who asks apart, which it takes off again."""
-    kept = site_steps.SiteBatch._pads
+    kept = site_steps.SiteVotes._pads
 
     def without_querier(state):
         return np.asarray(kept(state) - pad(state.secrets[QUERIER], state.batch))

@@ -38,16 +38,18 @@ def vote():
 
 @pytest.fixture(scope="module")
 def votes(vote):
-    """One of one round, one of two that tells counts, and one of shares made before, of two."""
+    """One of one round, one of two that tells counts, and two of shares made before."""
     terms = terms_of(3, labels=2, features=4, queries=2, mechanism=Mechanism.GNMAX)
     sets = in_mode(replace(terms, mechanism=Mechanism.POWERSET), VoteMode.SHARES)
     own, held = shared(MODELS, ASKED)
-    return vote, hold_vote(terms, MODELS, ASKED), hold_vote(sets, held, own)
+    plain = in_mode(TERMS, VoteMode.SHARES)
+    votes = [hold_vote(terms, MODELS, ASKED), hold_vote(sets, held, own)]
+    return vote, *votes, hold_vote(plain, held, own)
 
 
 def test_every_kind_is_sent_and_has_a_number_of_its_own(votes):
     assert {type(message) for vote in votes for _, _, message, _ in vote.wire} == set(KINDS)
-    assert len({kind.kind for kind in KINDS}) == len(KINDS) == 15
+    assert len({kind.kind for kind in KINDS}) == len(KINDS) == 16
 
 
 def test_what_is_read_is_what_was_written(votes):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +17,7 @@ from dpal.capc.held_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.messages import QuerierBallotDeal, WantedShares
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode, batch_of
-from dpal.errors import DataError, ParameterError, ProtocolError
+from dpal.errors import DataError, ParameterError, ProtocolError, VoteAborted
 from tests.capc.parties import Authority
 from tests.capc.shared_outcomes import evaluated, in_mode, shared, write_shares
 from tests.capc.test_services import on_stage
@@ -130,7 +132,18 @@ def test_files_that_hold_no_shares_are_refused(tmp_path):
     for arrays in wrong:
         with pytest.raises(DataError):
             read_shares(write_shares(tmp_path / "wrong.npz", arrays))
-    for data in (b"", b"PK nothing", (tmp_path / "good.npz").read_bytes()[:-30]):
+    good = (tmp_path / "good.npz").read_bytes()
+    np.savez_compressed(tmp_path / "packed.npz", **own)  # type: ignore[arg-type]
+    packed = (tmp_path / "packed.npz").read_bytes()
+    np.save(tmp_path / "one.npy", own["shares"])
+    damaged = [b"", b"PK nothing", good[:-30], (tmp_path / "one.npy").read_bytes(),
+               good.replace(b"NUMPY", b"DUMPY"), good.replace(b"'descr'", b"'d\0\0\0\0'"),
+               packed[:90] + b"\0" * 20 + packed[110:]]  # fmt: skip
+    with io.BytesIO() as bomb:
+        with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as large:
+            large.writestr("shares.npy", b"\0" * (1 << 25))
+        damaged.append(bomb.getvalue())
+    for data in damaged:
         (tmp_path / "wrong.npz").write_bytes(data)
         with pytest.raises(DataError):
             read_shares(tmp_path / "wrong.npz")
@@ -138,9 +151,48 @@ def test_files_that_hold_no_shares_are_refused(tmp_path):
         read_shares(tmp_path / "missing.npz")
 
 
+def test_a_folder_passes_over_what_is_no_share_of_a_site_and_says_so_once(tmp_path):
+    own, other = evaluated(MODELS["site-1"], np.ones((3, 16), np.int8), np.random.default_rng(1))
+    said: list[str] = []
+    folder = ShareFolder(tmp_path / "shares", said.append)
+    with pytest.raises(DataError):
+        folder.require()
+    write_shares(folder.path / "good.npz", other)
+    (folder.path / "copied.npz").write_bytes(b"half of it")
+    write_shares(folder.path / "asker.npz", own)
+    evaluation = other["evaluation"].tobytes()
+    for _ in range(2):
+        assert (folder.held()[evaluation].values == other["shares"].astype(np.uint32)).all()
+    assert len(said) == 2 and {"copied.npz" in line for line in said} == {True, False}
+    (folder.path / "copied.npz").unlink()
+    # Replaced under its name, it is read again; another one of the same evaluation is doubtful.
+    again = {**other, "shares": other["shares"] + np.uint64(1)}
+    write_shares(folder.path / "good.npz", again)
+    assert (folder.held()[evaluation].values == again["shares"].astype(np.uint32)).all()
+    write_shares(folder.path / "second.npz", other)
+    assert folder.held() == {} and evaluation.hex()[:8] in said[-1]
+
+
+def test_a_file_that_is_no_share_ends_no_vote_and_a_missing_one_charges_nothing(tmp_path):
+    terms = in_mode(terms_of(4, labels=3, features=8, queries=5), VoteMode.SHARES)
+    asked = np.ones((5, 8), np.int8)
+
+    async def play(stage):
+        (stage.folder / "site-1" / "copied.npz").write_bytes(b"half of it")
+        assert len(await stage.ask([asked])) == 1
+        batch = shared(stage.models, asked)[0]  # which no site has
+        with pytest.raises(VoteAborted) as ended:
+            await stage.ask_shares([batch])
+        assert "shares of the evaluation" in str(ended.value) and str(tmp_path) not in str(ended)
+        assert "charged" not in str(ended.value)
+        assert stage.account.reserved == [1, 2] and list(stage.account.committed) == [1]
+
+    on_stage(tmp_path, play, terms=terms)
+
+
 def test_a_site_has_shares_or_a_model_as_the_vote_wants(tmp_path):
     identity = Authority.made(tmp_path / "authority").enrolled("site-1", PartyRole.SITE)
-    for terms, own in ((TERMS, MODELS["site-1"]), (PLAIN, ShareFolder(tmp_path))):
+    for terms, own in ((TERMS, MODELS["site-1"]), (PLAIN, ShareFolder(tmp_path, print))):
         with pytest.raises(ParameterError, match=str(terms.mode)):
             SiteService(terms, identity, own, "keeper", print)
 

@@ -8,10 +8,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -95,15 +97,16 @@ def parties(place: Path, *, stranger: str = "", seed: int = 2) -> dict[str, Path
     return made
 
 
+def started(file: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "capc", "cnn", "--config", str(file)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
 def run_all(files: dict[str, Path]) -> dict[str, tuple[int | None, str]]:
     """Code and complaint of each party's command."""
-    begun = {
-        party: subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "capc", "cnn", "--config", str(file)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )
-        for party, file in files.items()
-    }  # fmt: skip
+    begun = {party: started(file) for party, file in files.items()}
     return {party: (process.wait(240), process.communicate()[1])
             for party, process in begun.items()}  # fmt: skip
 
@@ -202,6 +205,61 @@ def assert_one_evaluation(place: Path) -> None:
     assert len(np.unique(asker.queries, axis=0)) == QUERIES
     assert all((place / f"{party}-shares.npz").stat().st_mode & 0o077 == 0 for party in files_of())
     assert not list(place.glob(".*.part"))
+
+
+@pytest.mark.slow
+@needs_spu
+def test_two_evaluations_at_once_with_one_key_folder_do_not_mix(tmp_path):
+    """Who asks has one key, and is evaluated by two sites."""
+    names = ("north", "east")
+    both: dict[str, Path] = {}
+    for number, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        files = parties(tmp_path / name, seed=number)
+        if number:
+            own = tmp_path / name / "querier.yaml"
+            values = yaml.safe_load(own.read_text(encoding="utf-8"))
+            shutil.rmtree(tmp_path / name / "querier")
+            keys = tmp_path / names[0] / "querier"
+            for file in ("ours", "other"):  # one authority for both
+                shutil.rmtree(tmp_path / name / file)
+            own.write_text(yaml.safe_dump({**values, "keys": str(keys)}), encoding="utf-8")
+            for party in ("site", "guardian"):
+                shutil.rmtree(tmp_path / name / party)
+                shutil.copytree(tmp_path / names[0] / party, tmp_path / name / party)
+        both |= {f"{name} {party}": file for party, file in files.items()}
+    found = run_all(both)
+    assert {code for code, _ in found.values()} == {0}, found
+    for name in names:
+        assert_one_evaluation(tmp_path / name)
+        with np.load(tmp_path / name / "net.npz") as net:
+            bits = plain_bits(dict(net), np.load(tmp_path / name / "images.npz")["images"])
+        shares = [np.load(tmp_path / name / f"{one}-shares.npz")["shares"] for one in files_of()]
+        assert (shares[0] + shares[1] == bits).all()
+
+
+@pytest.mark.slow
+@needs_spu
+def test_a_party_that_is_killed_keeps_nobody_for_long(tmp_path):
+    files = parties(tmp_path)
+    begun = {party: started(file) for party, file in files.items()}
+    for _ in range(600):  # until all are linked: then their connections are there
+        sidecars = [child for process in begun.values() for child in
+                    psutil.Process(process.pid).children(recursive=True)]  # fmt: skip
+        if len(sidecars) >= 3 and all(one.net_connections() for one in sidecars):
+            break
+        time.sleep(0.05)
+    site = psutil.Process(begun["site"].pid).children(recursive=True)
+    for one in site:
+        one.kill()
+    began = time.monotonic()
+    told = {party: (process.wait(120), process.communicate()[1])
+            for party, process in begun.items()}  # fmt: skip
+    assert time.monotonic() - began < 100
+    for party in ("querier", "site"):
+        code, said = told[party]
+        assert code == 2 and len(said.strip().splitlines()) == 1 and "#" not in said, told
+    assert not list(tmp_path.glob("*-shares.npz"))
 
 
 @pytest.mark.slow
