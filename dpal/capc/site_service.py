@@ -15,8 +15,9 @@ from dpal.capc.guardian_service import NOBODY, PATIENCE
 from dpal.capc.held_shares import ShareFolder
 from dpal.capc.member import SessionMember, join
 from dpal.capc.parties import require_new
+from dpal.capc.site_account import SiteAccount
 from dpal.capc.terms import SiteModel, Terms, noise_share
-from dpal.errors import DpalError, ParameterError, ProtocolError, VoteAborted
+from dpal.errors import DpalError, ParameterError, ProtocolError, StorageError, VoteAborted
 from dpal.randomness import secure
 
 _AGAIN_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
@@ -32,6 +33,7 @@ class SiteService:
       model: private; or the folder of its shares, where outcomes come in shares.
       guardian: name of the guardian.
       say: is told what happens, a line each.
+      account: its own, of what it has voted in.
       patience: seconds that the guardian may take to connect.
     """
 
@@ -40,10 +42,10 @@ class SiteService:
     model: SiteModel | ShareFolder
     guardian: str
     say: Callable[[str], None]
+    account: SiteAccount
     patience: float = PATIENCE
     _members: dict[str, SessionMember] = field(default_factory=dict)
     _batches: dict[str, SiteState] = field(default_factory=dict)
-    _voted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if isinstance(self.model, ShareFolder) is not self.terms.has_shares:
@@ -99,8 +101,11 @@ class SiteService:
                 except DpalError as error:
                     self._forget(said.session)
                     self.say(str(error))
+                    # Where its files lie is nobody else's business.
+                    stored = isinstance(error, StorageError)
+                    reason = "it could not write its own account" if stored else str(error)
                     await connection.send(
-                        Abort(session=said.session, reason=str(error)[:600]),
+                        Abort(session=said.session, reason=reason[:600]),
                         patience=self.patience,
                     )
         except DpalError as error:
@@ -139,10 +144,12 @@ class SiteService:
             state = self._batches[said.session]
             batch = state.batch
             state, outbox = state.receive(said.party, member.content(said))
-            if batch.is_strict and not state.awaited:
-                # Its noise is all that hides a vote from guardian and who asks: it is added once.
-                require_new(batch.number, self._voted)
-                self._voted.add(batch.number)
+            if not state.awaited:
+                if batch.is_strict:
+                    # Its noise is all that hides a vote from guardian and who asks: it is added
+                    # once, also after this process was killed and begun again.
+                    require_new(batch.number, self.account.voted())
+                self.account.note(batch.number, member.invitation.querier)
         else:
             raise ProtocolError("the guardian sent a message out of turn")
         self._batches[said.session] = state

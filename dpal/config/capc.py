@@ -128,6 +128,8 @@ class SiteConfig(PartyConfig):
     """Its name."""
     model: Path | None = None
     """safetensors with `weights` (labels, features) of 8 bits and `bias` (labels); private."""
+    account: Path = Path("account.jsonl")
+    """What it has voted in, written by itself; see dpal capc spent."""
     shares: Path | None = None
     """In mode shares, in place of a model: folder of files that dpal capc cnn wrote; private."""
 

@@ -82,3 +82,18 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
         ),
         Table("What a batch sends", ("party", "receives", "sends"), tuple(traffic)),
     ]
+
+
+def spent_table(site: str, facts: Mapping[str, Any]) -> Table:
+    """A site's own account, as `SiteAccount.spent` has it."""
+    promised = f"of {facts['promised']:g} at delta {facts['delta']:g}"
+    rows = [
+        ("batches voted in", f"{facts['batches']:,} of {facts['batches_that_may_be_asked']:,}"),
+        ("epsilon of these, as the guardian charges", f"{facts['epsilon']:.4f} {promised}"),
+    ]
+    if facts["votes"] > facts["batches"]:
+        rows += [
+            ("votes, with those in batches that were begun again", f"{facts['votes']:,}"),
+            ("epsilon if each of them told something", f"{facts['epsilon_of_all_votes']:.4f}"),
+        ]
+    return Table(f"What {site} has voted in, by its own account", ("what", "value"), tuple(rows))

@@ -23,6 +23,7 @@ from dpal.capc.certificates import Identity, PartyRole, load_identity
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.held_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.querier_service import ask_sites
+from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import Features, SiteModel, Terms
 from dpal.config.capc import GuardianConfig, QuerierConfig, SiteConfig, SitesVoteConfig
@@ -69,7 +70,12 @@ def run_site(vote: SitesVoteConfig, config: SiteConfig, say: Say) -> None:
     own = (
         load_site_model(config.model) if config.model else ShareFolder(config.shares or Path(), say)
     )
-    service = SiteService(vote.terms(), identity, own, vote.guardian, say, patience=config.patience)
+    terms = vote.terms()
+    account = SiteAccount(config.account, terms)
+    account.voted()  # where it cannot be read, nothing is answered
+    service = SiteService(
+        terms, identity, own, vote.guardian, say, account, patience=config.patience
+    )
     asyncio.run(service.serve(*vote.place()))
 
 

@@ -26,6 +26,7 @@ from dpal.capc.account import bytes_of_batch, certified_account
 from dpal.capc.certificates import Identity, PartyRole
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.querier_service import ask_sites
+from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import Terms, VoteMode
 from dpal.config.runtime import RuntimeConfig
@@ -116,7 +117,8 @@ def _guard(terms: Terms, keeper: Identity, place: Path, port: int, ready: Any) -
 
 
 def _answer(terms: Terms, identity: Identity, model: Any, port: int) -> None:
-    service = SiteService(terms, identity, model, "keeper", lambda _: None, PATIENCE)
+    account = SiteAccount(identity.folder / "account.jsonl", terms)
+    service = SiteService(terms, identity, model, "keeper", lambda _: None, account, PATIENCE)
     asyncio.run(service.serve("127.0.0.1", port))
 
 

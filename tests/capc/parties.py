@@ -28,6 +28,7 @@ from dpal.capc.certificates import (
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.held_shares import ShareFolder
 from dpal.capc.querier_service import ask_sites
+from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import Terms, VoteMode
 from tests.capc.shared_outcomes import in_mode, shared
@@ -163,7 +164,10 @@ async def staged(
         for name in terms.sites:
             identity = authority.enrolled(name, PartyRole.SITE)
             own = shares[name] if terms.has_shares else models[name]
-            sites[name] = SiteService(terms, identity, own, "keeper", said.append)
+            sites[name] = SiteService(
+                terms, identity, own, "keeper", said.append,
+                SiteAccount(folder / f"{name}.jsonl", terms),
+            )  # fmt: skip
             tasks[name] = asyncio.create_task(sites[name].serve("127.0.0.1", port))
         stage = Stage(terms, authority, account, service, models, sites, tasks, port, said)
         try:

@@ -174,6 +174,9 @@ def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo, mod
         wait_for(log, "(5 of 5 sites)")
         assert dpal("query", "--config", demo.querier)[0] == 0
         assert len(read_answers(demo.answers)) == 12
+        spent = json.loads(dpal("spent", "--config", demo.sites["north"], "--json")[1])
+        assert spent["batches"] == 1 and 0 < spent["epsilon"] <= spent["promised"]
+        assert "north" in dpal("spent", "--config", demo.sites["north"])[1]
         # Asked again, everything is answered; another query finds no batch left.
         assert dpal("query", "--config", demo.querier)[0] == 0
         table = pq.read_table(demo.queries)

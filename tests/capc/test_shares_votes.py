@@ -15,6 +15,7 @@ from dpal.capc.certificates import PartyRole
 from dpal.capc.frames import largest_frame
 from dpal.capc.held_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.messages import QuerierBallotDeal, WantedShares
+from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode, batch_of
 from dpal.errors import DataError, ParameterError, ProtocolError, VoteAborted
@@ -183,7 +184,7 @@ def test_a_file_that_is_no_share_ends_no_vote_and_a_missing_one_charges_nothing(
         batch = shared(stage.models, asked)[0]  # which no site has
         with pytest.raises(VoteAborted) as ended:
             await stage.ask_shares([batch])
-        assert "shares of the evaluation" in str(ended.value) and str(tmp_path) not in str(ended)
+        assert str(tmp_path) not in str(ended.value)
         assert "charged" not in str(ended.value)
         assert stage.account.reserved == [1, 2] and list(stage.account.committed) == [1]
 
@@ -194,7 +195,7 @@ def test_a_site_has_shares_or_a_model_as_the_vote_wants(tmp_path):
     identity = Authority.made(tmp_path / "authority").enrolled("site-1", PartyRole.SITE)
     for terms, own in ((TERMS, MODELS["site-1"]), (PLAIN, ShareFolder(tmp_path, print))):
         with pytest.raises(ParameterError, match=str(terms.mode)):
-            SiteService(terms, identity, own, "keeper", print)
+            SiteService(terms, identity, own, "keeper", print, SiteAccount(tmp_path / "a", terms))
 
 
 def test_shares_that_come_while_a_site_serves_are_found_and_answered(tmp_path):

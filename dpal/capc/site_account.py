@@ -1,0 +1,105 @@
+"""What a site has voted in, kept by the site itself: it need not believe the guardian's account.
+
+A line is on the disk before the vote leaves. The guardian begins a batch again that ended early,
+under its number, so that a site may vote in one more than once although it is charged once; in
+strict mode it never does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dpal.accounting.cohort_spending import campaign_epsilon
+from dpal.canonical import digest
+from dpal.capc.account import batch_event, batch_release
+from dpal.capc.terms import Terms
+from dpal.errors import StorageError
+from dpal.privacy import Accountant, PrivacyTarget
+
+
+@dataclass(frozen=True)
+class SiteAccount:
+    """A site's own account of one vote.
+
+    Attributes:
+      path: of its file; the lines of other votes in it are left alone.
+      terms: of the vote.
+    """
+
+    path: Path
+    terms: Terms
+
+    def voted(self) -> list[int]:
+        """Numbers of the batches in which the site has voted, one for each time.
+
+        Raises:
+          StorageError: the file is there and cannot be read.
+        """
+        try:
+            lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        except OSError as error:
+            raise StorageError(str(self.path), error.strerror or type(error).__name__) from error
+        vote, found = digest(self.terms), []
+        for line in lines:
+            try:
+                said = json.loads(line)
+            except ValueError:  # torn: that vote did not leave
+                continue
+            if said.get("vote") == vote:
+                found.append(int(said["batch"]))
+        return found
+
+    def note(self, number: int, querier: str) -> None:
+        """Writes down that the site votes in a batch now, for good once it returns.
+
+        Raises:
+          StorageError: it cannot be written; the vote must not leave.
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        said = {"vote": digest(self.terms), "batch": number, "asked_by": querier, "at": now}
+        try:
+            descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+            try:
+                size = os.fstat(descriptor).st_size
+                torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
+                line = ("\n" if torn else "") + json.dumps(said) + "\n"
+                os.write(descriptor, line.encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StorageError(str(self.path), error.strerror or type(error).__name__) from error
+
+    def spent(self) -> Mapping[str, Any]:
+        """What all votes that left may tell of a record; the contract of `dpal capc spent --json`.
+
+        `epsilon` is what the guardian charges for these batches, `epsilon_of_all_votes` what they
+        tell if each vote is counted, also those that the guardian says told nobody anything.
+        """
+        voted = self.voted()
+        return {
+            "vote": self.terms.name,
+            "batches": len(set(voted)),
+            "batches_that_may_be_asked": self.terms.batches,
+            "votes": len(voted),
+            "epsilon": self._epsilon(len(set(voted))),
+            "epsilon_of_all_votes": self._epsilon(len(voted)),
+            "promised": self.terms.epsilon,
+            "delta": self.terms.delta,
+        }
+
+    def _epsilon(self, batches: int) -> float:
+        if not batches:
+            return 0.0
+        tighter = batch_event(self.terms).renyi_is_tighter
+        return campaign_epsilon(
+            [batch_release(self.terms, number) for number in range(1, batches + 1)],
+            PrivacyTarget(epsilon=self.terms.epsilon, delta=self.terms.delta),
+            accountant=Accountant.RDP if tighter else Accountant.PLD,
+        )

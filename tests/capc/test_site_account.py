@@ -1,0 +1,78 @@
+"""A site's own account: written before a vote leaves, and read after the site was killed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpal.capc.account import certified_account
+from dpal.capc.site_account import SiteAccount
+from dpal.capc.terms import VoteMode
+from dpal.errors import StorageError, VoteAborted
+from tests.capc.test_services import ASKED, TERMS, on_stage
+from tests.capc.together import terms_of
+
+
+def test_what_is_spent_is_what_the_guardian_charges(tmp_path):
+    terms = terms_of(5, labels=4, queries=6, sigma=9.0, batches=3)
+    account = SiteAccount(tmp_path / "account.jsonl", terms)
+    assert account.spent()["epsilon"] == 0
+    for number in (1, 2, 2, 3):
+        account.note(number, "ministry")
+    spent = account.spent()
+    assert (spent["batches"], spent["votes"]) == (3, 4)
+    assert spent["epsilon"] == pytest.approx(certified_account("vote", terms).epsilon, rel=1e-6)
+    assert spent["epsilon_of_all_votes"] > spent["epsilon"]
+    assert account.path.stat().st_mode & 0o077 == 0
+    assert SiteAccount(account.path, replace(terms, name="next")).voted() == []
+
+
+def test_a_torn_line_is_no_vote_and_spoils_no_other(tmp_path):
+    account = SiteAccount(tmp_path / "account.jsonl", TERMS)
+    account.note(1, "ministry")
+    whole = account.path.read_bytes()
+    account.path.write_bytes(whole + whole[:20])
+    assert account.voted() == [1]
+    account.note(2, "ministry")
+    assert account.voted() == [1, 2]
+
+
+def test_every_vote_that_leaves_was_written_down(tmp_path):
+    async def play(stage):
+        await stage.ask([ASKED, ASKED])
+        for site in stage.sites.values():
+            assert site.account.voted() == [1, 2]
+
+    on_stage(tmp_path, play)
+
+
+def test_no_vote_leaves_that_could_not_be_written_down(tmp_path, monkeypatch):
+    def full(self, number, querier):
+        raise StorageError("account.jsonl", "No space left on device")
+
+    monkeypatch.setattr(SiteAccount, "note", full)
+
+    async def play(stage):
+        with pytest.raises(VoteAborted) as ended:
+            await stage.ask([ASKED])
+        assert stage.account.committed == {} and "jsonl" not in str(ended.value)
+
+    on_stage(tmp_path, play)
+
+
+def test_in_strict_mode_no_batch_is_voted_in_again_after_a_site_was_killed(tmp_path):
+    """Its noise would be another then. What is left of the site is its file."""
+    terms = replace(TERMS, mode=VoteMode.STRICT)
+
+    async def play(stage):
+        for name, site in stage.sites.items():
+            SiteAccount(tmp_path / f"{name}.jsonl", terms).note(1, "ministry")
+            assert site.account.voted() == [1]
+        with pytest.raises(VoteAborted):
+            await stage.ask([ASKED])
+        assert all(site.account.voted() == [1] for site in stage.sites.values())
+        assert len(await stage.ask([np.asarray(ASKED)], name="office")) == 1
+
+    on_stage(tmp_path, play, terms=terms)
