@@ -84,7 +84,7 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
     ]
 
 
-def spent_table(site: str, facts: Mapping[str, Any]) -> Table:
+def site_account_table(site: str, facts: Mapping[str, Any]) -> Table:
     """A site's own account, as `SiteAccount.spent` has it."""
     promised = f"of {facts['promised']:g} at delta {facts['delta']:g}"
     rows = [

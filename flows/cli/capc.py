@@ -140,14 +140,14 @@ def spent_command(config: Config, as_json: AsJson = False) -> None:
     """Say what a site has voted in, and what that may tell, by its own account."""
     from dpal.capc.site_account import SiteAccount
     from dpal.config.capc import SiteConfig, parse_capc
-    from dpal.reports.sites_vote import spent_table
+    from dpal.reports.sites_vote import site_account_table
 
     own = parse_capc(SiteConfig, read_values(config), config.parent)
     facts = SiteAccount(own.account, _vote(own.vote).terms()).spent()
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    print_table(spent_table(own.site, facts))
+    print_table(site_account_table(own.site, facts))
 
 
 @capc_app.command(
