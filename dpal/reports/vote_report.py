@@ -95,8 +95,32 @@ def vote_cost_table(summary: Mapping[str, Any]) -> Table:
         ("delta", f"{summary['delta']:.3g}"),
         ("unanimous votes turned", f"{summary['unanimous_turned']:.2%} by noise alone"),
         ("adjacency, unit", f"{summary['adjacency']} (one ballot replaced), {summary['unit']}"),
+        *_bound_rows(summary),
     ]
     return Table("Votes", ("", "account"), tuple(rows))
+
+
+def _bound_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is to be expected of a told bound: before anything is spent, and public."""
+    guessed, bound = summary.get("agreement"), summary.get("bound")
+    if guessed is None:
+        return []
+    if bound is None:
+        plain = "not used: without it no more noise is needed, whatever the votes are"
+        return [("told bound", plain)]
+    rows = [
+        (
+            f"answers leave with noise {summary['sigma']:.4g}",
+            ", ".join(
+                f"{chance:.1%} "
+                + ("if teachers agree as guessed" if by == "0" else f"if {float(by):.0%} less")
+                for by, chance in guessed["leave"].items()
+            ),
+        )
+    ]
+    noisier = bound.get("fallback_sigma")
+    otherwise = "no answer leaves" if noisier is None else f"answers leave with noise {noisier:.4g}"
+    return [*rows, ("otherwise", f"{otherwise}; the cost is the same")]
 
 
 def modes_table(rows: Sequence[tuple[str, float, str]]) -> Table:

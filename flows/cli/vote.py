@@ -101,9 +101,11 @@ def vote_command(
                      "kept in the account's record."),
     ] = None,
     agreement: Annotated[
-        float | None,
-        typer.Option(help="Answers leave only if what they cost, told with noise, is small; this "
-                     "public guess of the share of teachers that agree sets how small."),
+        str | None,
+        typer.Option(metavar="SHARE[,SHARE...]", help="Answers leave with little noise only if "
+                     "what they cost, told with noise, is small, and with more noise else; this "
+                     "public guess of the share of teachers that agree sets how small: the mean, "
+                     "or shares that stand for as many queries each."),
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -116,7 +118,9 @@ def vote_command(
                      "classes, and why.")
     ] = False,
     public: Annotated[
-        Path | None, typer.Option(help="Public labeled records, for --explain.")
+        Path | None,
+        typer.Option(help="For --explain: public labeled records; of classes, ballots of an "
+                     "ensemble that was trained on public records."),
     ] = None,
     consensus: Annotated[
         float, typer.Option(help="Share of teachers that agree, for --explain --public.")
@@ -194,7 +198,7 @@ def vote_command(
         partitions=partitions,
         after=after,
         other_teachers=other_teachers,
-        agreement=agreement,
+        agreement=_agreement(agreement),
         answer_from=answer_from,
         runtime=runtime_from(settings),
     )
@@ -218,3 +222,17 @@ def vote_command(
         print_table(table)
     for line in view.lines:
         out.print(line, markup=False, soft_wrap=True)
+
+
+def _agreement(text: str | None) -> float | tuple[float, ...] | None:
+    """The guess that was typed: one number, or several after commas."""
+    if text is None:
+        return None
+    try:
+        shares = tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ConfigError.before_release(
+            f"--agreement {text} is no share of the teachers, nor several with commas between; "
+            "write 0.9, or 0.55,0.8,0.95"
+        ) from None
+    return shares[0] if len(shares) == 1 else shares

@@ -10,6 +10,7 @@ import pytest
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import plain
@@ -159,6 +160,35 @@ def test_the_student_is_checked_by_its_digest(account):
     document = account.certificate(model=MODEL)
     assert failed(verify_certificate(document, model=Model(sha256="a" * 64))) == set()
     assert failed(verify_certificate(document, model=Model(sha256="b" * 64))) == {"model"}
+
+
+LEAD = CostBound(
+    order=4.0, beta=0.05, noise=2.0, margin=5.3, limit=1.2, by_lead=True, fallback_sigma=5.4
+)
+BOUNDED = VotingSpec(
+    name="bounded",
+    target=replace(TARGET, epsilon=8.0),
+    rule=VotingRule(mechanism=Mechanism.GNMAX, teachers=40, labels=4, sigma=3.0, by_answers=True),
+    blocks=(10, 10),
+    bound=LEAD,
+    agreement=(0.6, 0.9),
+)
+
+
+def test_answers_above_the_limit_of_a_bound_are_paid_for_by_both_programs(tmp_path, monkeypatch):
+    """A plan that holds too little noise for them is found, though its digest is the held one."""
+    honest = Account(tmp_path / "honest", BOUNDED)
+    document = honest.certificate()
+    honest.store.close()
+    assert failed(verify_certificate(document)) == set()
+    assert document["bound"]["fallback_sigma"] == 5.4
+    monkeypatch.setattr("dpal.planning.voting_plan.require_fallback", lambda *args: None)
+    loud = replace(BOUNDED, bound=replace(LEAD, fallback_sigma=4.0))
+    forged = Account(tmp_path / "forged", loud)
+    try:
+        assert failed(verify_certificate(forged.certificate())) == {"plan"}
+    finally:
+        forged.store.close()
 
 
 CHANGES = {
