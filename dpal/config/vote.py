@@ -78,6 +78,10 @@ class BallotVotingConfig(Section):
     answer_from: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the teachers whose agreement is answered with chance 0.9; threshold, its noise and
     a small sigma that fits are chosen for it. Public."""
+    answered_share: Fraction | None = None
+    """Public guess of the share of queries that pass the threshold: an unanswered query is charged
+    less than an answered one, and asking stops when all that is promised is spent. Null charges
+    both alike."""
     agreement: MeanAgreement | list[AgreementShare] | None = None
     """Answers leave with little noise only if what they cost, told with noise, is small, and with
     more noise else; this public guess of the share of teachers that agree sets how small: the mean

@@ -9,6 +9,7 @@ from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.observed_cost import is_told_by_lead, require_told
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.vote_bounds import choose_bound, shares_of, sigma_for
+from dpal.planning.vote_filters import charged_by_outcome
 from dpal.planning.vote_thresholds import choose_threshold
 from dpal.planning.voting_plan import VotingSpec, least_sigma, total_of
 
@@ -20,6 +21,7 @@ def fitted(
     agreement: float | Sequence[float] | None,
     answer_from: float | None = None,
     earlier: tuple[float, CostBound] | None = None,
+    answered_share: float | None = None,
 ) -> VotingSpec:
     """The account with its noise, and with a bound where one is asked for and better.
 
@@ -31,12 +33,24 @@ def fitted(
         noise there is no bound. None charges what any votes could cost.
       answer_from: share of the teachers whose agreement shall be answered; threshold, its noise
         and sigma are chosen for it. None leaves the rule's threshold as it is.
+      answered_share: public guess of the share of queries that will be answered, where an
+        unanswered one shall be charged less; None charges both alike.
       earlier: sigma and bound of an account that an earlier version opened, which it keeps.
 
     Raises:
       PlanRejected: nothing fits.
       ParameterError: a bound is asked for where none is known.
     """
+    if answered_share is not None:
+        if sigma is None or agreement is not None or answer_from is not None:
+            raise ParameterError.before_release(
+                "queries are charged by their outcome with a sigma, a threshold and its noise that "
+                "are given, without agreement and answer_from; give these, or leave answered_share "
+                "out"
+            )
+        return charged_by_outcome(
+            replace(spec, rule=replace(spec.rule, sigma=sigma)), answered_share
+        )
     if answer_from is not None:
         if sigma is not None or agreement is not None or spec.rule.confidence is not None:
             raise ParameterError.before_release(

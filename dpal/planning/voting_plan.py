@@ -19,8 +19,9 @@ from dpal.accounting.safe_search import smallest_safe
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
+from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
-from dpal.canonical import LATER, written_fields
+from dpal.canonical import LATER, plain, written_fields
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.vote_bounds import LESS_AGREEMENT, leave_chance, less_agreed
@@ -51,6 +52,8 @@ class VotingSpec:
         told to be small.
       agreement: public guess by which that bound was chosen, or the plain way instead: shares of
         the teachers on the side of the majority, each for as many queries.
+      charges: of each block, where an unanswered query is charged less than an answered one, and
+        asking stops before they exceed their limit.
     """
 
     name: str
@@ -65,6 +68,7 @@ class VotingSpec:
     accountant: Accountant | None = None
     bound: CostBound | None = None
     agreement: tuple[float, ...] = field(default=(), metadata=LATER)
+    charges: OutcomeCharges | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not self.blocks and self.summary_sigma is None:
@@ -75,6 +79,13 @@ class VotingSpec:
             require_told(self.rule)
             for queries in set(self.blocks):
                 require_fallback(self.rule, queries, self.bound)
+        if self.charges is not None:
+            require_charges(self.rule, self.charges)
+            if self.bound is not None or self.gate is not None:
+                raise ParameterError.before_release(
+                    "queries are charged by their outcome without a bound and without a gate; "
+                    "leave answered_share out, or the other one"
+                )
         if self.gate is not None or self.dependents:
             self._require_gate()
 
@@ -104,6 +115,8 @@ class VotingSpec:
 
     def events(self, queries: int) -> tuple[Event, ...]:
         """What a block of so many queries is charged as, whatever the votes are."""
+        if self.charges is not None:
+            return (self.charges.event,)
         return self.rule.events(queries) if self.bound is None else (self.bound.event,)
 
 
@@ -183,6 +196,7 @@ class CertifiedVoting:
             "blocks": list(spec.blocks),
             "bound": None if spec.bound is None else written_fields(spec.bound),
             **({"agreement": _agreement(spec)} if spec.agreement else {}),
+            **({"charges": plain(spec.charges)} if spec.charges else {}),
             "releases": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in self.plan.releases()
@@ -229,6 +243,11 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
     """
     plan = VotingPlan(spec)
     epsilon = total_of(spec)
+    if spec.charges is not None and not epsilon <= spec.target.epsilon:
+        raise PlanRejected(
+            f"answers charged by their outcome cost epsilon {epsilon:.4f} at delta "
+            f"{spec.target.delta:.3g}, and {spec.target.epsilon:g} is promised; lower their limit"
+        )
     if spec.bound is not None and not epsilon <= spec.target.epsilon:
         raise PlanRejected(
             f"answers within a bound cost epsilon {epsilon:.4f} at delta {spec.target.delta:.3g}, "

@@ -42,6 +42,8 @@ def released_labels_table(
 def told_of(released: Path) -> str | None:
     """What was told of the cost of released labels, in a sentence; None for nothing."""
     metadata = pq.read_schema(released).metadata or {}
+    if b"asked" in metadata:
+        return f"the promise paid for {int(metadata[b'asked']):,} queries, answered or not"
     if b"told_cost" not in metadata:
         return None
     left = metadata[b"within_limit"] == b"True"

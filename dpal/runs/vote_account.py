@@ -41,6 +41,7 @@ from dpal.runs.run import Run, hold
 from dpal.runs.write_certificate import keep_certificate, program_versions
 from dpal.voting.agreement_guess import noisy_quantiles
 from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.charged_by_outcome import release_charged_by_outcome
 from dpal.voting.cost_bounded import release_within
 from dpal.voting.draw_answers import release
 from dpal.voting.gated_labels import Dependencies, release_with_gate
@@ -242,6 +243,9 @@ def _drawn(
         if not bounded.within and spec.bound.fallback_sigma is not None:
             told["fallback_sigma"] = repr(spec.bound.fallback_sigma)
         return bounded.released.labels, told
+    if spec.charges is not None:
+        charged = release_charged_by_outcome(spec.rule, ballots, spec.charges, rng=secure())
+        return charged.released.labels, {"asked": str(charged.asked)}
     if spec.gate is None or not isinstance(ballots, Ballots):
         if ballots.queries > spec.blocks[block - 1]:
             raise LedgerError.before_release(f"block {block} holds more queries than were charged")

@@ -58,6 +58,7 @@ class VoteRequest:
     other_teachers: str | None = None
     agreement: float | Sequence[float] | None = None
     answer_from: float | None = None
+    answered_share: float | None = None
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     by_settings: bool = False
 
@@ -179,6 +180,7 @@ class VoteRequest:
             sigma=self.sigma,
             agreement=self.agreement,
             answer_from=self.answer_from,
+            answered_share=self.answered_share,
             earlier=earlier_bound(self.runtime.artifacts / (self.name or UNNAMED)),
         )
 

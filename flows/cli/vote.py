@@ -80,6 +80,12 @@ def vote_command(
         typer.Option(help="Answer where this share of the teachers agrees: threshold, its noise "
                      "and sigma are chosen for it."),
     ] = None,
+    answered_share: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="With a threshold: guess of the share of queries that pass "
+                     "it. An unanswered query is charged less than an answered one, and asking "
+                     "stops when the promise is spent."),
+    ] = None,
     cut: Annotated[float, typer.Option(help="Scores above it are a yes; public.")] = 0.5,
     blocks: Annotated[
         int | None,
@@ -153,10 +159,10 @@ def vote_command(
         raise ConfigError.before_release("--threshold and --threshold-sigma belong together")
     if explain and sweep:
         raise ConfigError("--explain and --sweep are two views; ask for one of them")
-    if sweep and agreement is not None:
+    if sweep and (agreement is not None or answered_share is not None):
         raise ConfigError.before_release(
-            "--sweep shows what any votes would cost, and with --agreement answers leave only if "
-            "these cost little; leave one of them out"
+            "--sweep shows what any votes would cost; with --agreement or --answered-share that "
+            "depends on what is released; leave one of them out"
         )
     if delta is None and records is None:
         raise ConfigError.before_release(
@@ -200,6 +206,7 @@ def vote_command(
         other_teachers=other_teachers,
         agreement=_agreement(agreement),
         answer_from=answer_from,
+        answered_share=answered_share,
         runtime=runtime_from(settings),
     )
     true = None if truth is None else true_labels(truth, request.cast)

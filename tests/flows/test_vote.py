@@ -340,3 +340,19 @@ def test_a_guess_is_paid_for_and_counts_in_the_promise():
     assert released["sigma"] == said["sigma"]
     assert released["epsilon"] <= 6
     assert checked("told").returncode == 0
+
+
+def test_unanswered_queries_cost_less_and_asking_stops_by_what_was_released():
+    chosen = np.tile(np.arange(120) % 3, (60, 1))  # divided: hardly any query is answered
+    file = write_ballots("classes.parquet", chosen, column="class", names=("a", "b", "c"))
+    options = ("--sigma", "4", "--threshold", "100", "--threshold-sigma", "12", "--epsilon", "2")
+    plain = vote(file, *options)
+    assert plain.returncode == 2  # all of them answered would cost more
+    done = vote(file, "--name", "rare", *options, "--answered-share", "0.02", "--json")
+    assert done.returncode == 0, done
+    said = json.loads(done.stdout)
+    assert said["epsilon"] <= 2
+    assert said["charges"]["answered"] > 3 * said["charges"]["unanswered"]
+    released = pq.read_table(LABELS_OF.format("rare", 1))
+    assert 30 < int(released.schema.metadata[b"asked"]) <= 60
+    assert checked("rare").returncode == 0

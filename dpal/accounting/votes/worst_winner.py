@@ -133,6 +133,16 @@ def _answers(winners: Winners, orders: Floats) -> Floats:
     return _checked(winners, *moves, orders)
 
 
+def moves_by_leader(winners: Winners, order: float) -> tuple[Floats, Floats, Floats]:
+    """What an answer tells that is given, over all moves of a vote, at one order up to FAR sigma.
+
+    Returns:
+      (n,) votes of the leading class, (n,) the same in the other world, and (n,) divergences.
+    """
+    found = _moves(winners.teachers, winners.classes, winners.sigma, (order,))
+    return found[0], found[1], found[2][:, 0]
+
+
 @lru_cache(maxsize=64)
 def _moves(
     teachers: int, classes: int, sigma: float, orders: tuple[float, ...]

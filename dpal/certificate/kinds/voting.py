@@ -18,6 +18,7 @@ from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
+from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.canonical import digest, plain
 from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan_faults
@@ -110,6 +111,7 @@ class Voting(CertificateKind[VotingEvidence]):
             "blocks": list(spec["blocks"]),
             "summary_sigma": spec["summary_sigma"],
             "bound": spec["bound"],
+            **({"charges": spec["charges"]} if spec.get("charges") else {}),
             "released": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in own.releases
@@ -308,8 +310,15 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     if bound is not None:
         require_told(rule)
         yield from _fallback_faults(rule, [int(queries) for queries in blocks], bound)
+    charges = (
+        None if plan["spec"].get("charges") is None else (OutcomeCharges(**plan["spec"]["charges"]))
+    )
+    if charges is not None:
+        yield from _charge_faults(rule, charges)
+    held_at_once = bound or charges
     costs: list[list[Any]] = [
-        list(rule.events(int(queries))) if bound is None else [bound.event] for queries in blocks
+        list(rule.events(int(queries))) if held_at_once is None else [held_at_once.event]
+        for queries in blocks
     ]
     if plan["spec"]["summary_sigma"] is not None:
         costs.insert(0, [summary_event(rule, float(plan["spec"]["summary_sigma"]))])
@@ -342,6 +351,21 @@ def _fallback_faults(rule: VotingRule, blocks: Sequence[int], bound: CostBound) 
                 f"by another program answers with noise {bound.fallback_sigma:g} cost {again:.4g}, "
                 f"and the limit of the bound is {bound.limit:.4g}"
             )
+
+
+def _charge_faults(rule: VotingRule, charges: OutcomeCharges) -> Iterator[str]:
+    """Charges cover both outcomes; by another program an answer covers what either may tell."""
+    try:
+        require_charges(rule, charges)
+    except ParameterError as error:
+        yield str(error)
+    order = np.array([charges.order])
+    again = sum(float(event.second_renyi(order)[0]) for event in rule.events(1))
+    if not again <= charges.answered * (1 + _RENYI_GRIDS):
+        yield (
+            f"by another program a query may cost {again:.4g}, and an answer is charged "
+            f"{charges.answered:.4g}"
+        )
 
 
 def rule_from(record: Mapping[str, Any]) -> VotingRule:
