@@ -41,8 +41,8 @@ def digits(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         np.asarray(Image.open(io.BytesIO(cell["bytes"] if isinstance(cell, dict) else cell)))
         for cell in table["image"].to_pylist()
     ]
-    flat = np.array(pictures, dtype=np.float32).reshape(len(pictures), -1) / 255
-    return flat, np.array(table["label"].to_pylist())
+    flat = np.array(pictures, dtype=np.float32).reshape(len(pictures), -1) / np.float32(255)
+    return flat.astype(np.float32), np.array(table["label"].to_pylist())
 
 
 def embedded(pictures: NDArray[np.float32]) -> Floats:
@@ -68,7 +68,7 @@ def student(pictures: NDArray[np.float32], labels: NDArray[np.int64], seed: int)
             moved = torch.roll(inputs[batch].view(-1, 28, 28), by, (1, 2)).flatten(1)
             loss = nn.functional.cross_entropy(model(moved), targets[batch])
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
     return model.eval()
 
