@@ -69,7 +69,11 @@ class NeighbourVotes:
 
 
 class VotingRecords:
-    """Private records and how often each may still vote."""
+    """Private records and how often each may still vote, which is kept in memory alone.
+
+    A second one of the same records begins with full budgets: it is another release, and is charged
+    as one.
+    """
 
     def __init__(
         self, rule: NeighbourVotes, embeddings: Floats, labels: NDArray[np.integer]
