@@ -94,7 +94,7 @@ def test_a_summary_tells_sizes_and_agreement():
     found = summary(ballots, 1e-9)
     assert found.sizes == pytest.approx([1.0] * len(powers_of_two(20)))
     assert found.consensus == pytest.approx(0.99)  # all agree; kept off the end
-    assert found.source == "a paid-for summary of the ballots"
+    assert "paid" in found.source
     wild = summary(ballots, 1e6)
     assert list(wild.sizes) == sorted(wild.sizes)
     assert all(0 <= one <= 1 for one in wild.sizes)
