@@ -18,6 +18,9 @@ A selection is averaged or read along chords on a grid of spacing w, the same wi
 and epsilon is rounded up to that grid, which adds w:
 
     tolerance = w + (1 + s) (T h^2 + S w^2) / 8     for T steps and S selection events.
+
+A release that is known as a claim of (epsilon, delta) alone has its loss at two points, and each of
+them is moved up to the grid: h more for each such release.
 """
 
 from __future__ import annotations
@@ -54,4 +57,5 @@ def tolerance(releases: tuple[Release, ...], target: PrivacyTarget) -> float:
     slope = 1 / (further - here) if math.isfinite(further) and further > here else math.inf
     moved = (steps * _STEP_GRID**2 + selections * _PATH_GRID**2) / 8
     # Without a slope (nothing was released, say) there is no second order: only the grid.
-    return _PATH_GRID + ((1 + slope) * moved if math.isfinite(slope) else 0.0)
+    claims = sum(not event.adds_up for event in events) * _STEP_GRID
+    return _PATH_GRID + claims + ((1 + slope) * moved if math.isfinite(slope) else 0.0)

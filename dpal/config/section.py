@@ -21,6 +21,9 @@ NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"  # of folders, ledger entries and data sets
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
+# Of teachers on the side of the majority: of queries on average, and of one query.
+MeanAgreement = Annotated[float, Field(gt=0.5, lt=1)]
+AgreementShare = Annotated[float, Field(ge=0.5, le=1)]
 Name = Annotated[str, Field(pattern=NAME)]
 
 

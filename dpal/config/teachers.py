@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, mod
 
 from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
 from dpal.config.guarded import Guarded
-from dpal.config.section import Count, Section, Share
+from dpal.config.section import AgreementShare, Count, MeanAgreement, Section, Share
 from dpal.config.settings_form import choice
 from dpal.planning.public_selection import FineTuning
 from dpal.planning.student_recipe import StudentTraining
@@ -108,11 +108,13 @@ class VotingConfig(Section):
     )
     """Share of the teachers whose agreement is answered with chance 0.9; threshold, its noise and
     a small sigma that fits are chosen for it. Public."""
-    agreement: Annotated[float | None, choice("A share", "The worst votes")] = Field(
-        None, gt=0.5, lt=1
-    )
-    """Public guess of the share of teachers that agree. With it, answers leave only if what they
-    cost, told with noise, is small; null charges the worst votes."""
+    agreement: Annotated[
+        MeanAgreement | list[AgreementShare] | None,
+        choice("The mean share", "Shares of queries", "The worst votes"),
+    ] = None
+    """Public guess of the share of teachers that agree: the mean over queries, or a list of shares,
+    each for as many queries. With it, answers leave with little noise only if what they cost, told
+    with noise, is small, and with more noise else; null charges the worst votes."""
     queries: Count = 100
     """Public records that are labeled for the student."""
     blocks: int = Field(0, ge=0, le=MOST_BLOCKS - 1, title="Further blocks")

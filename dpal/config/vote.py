@@ -20,7 +20,7 @@ from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
 from dpal.config.guarded import Guarded
 from dpal.config.help import settings_refusal
 from dpal.config.runtime import RunConfig, RuntimeConfig
-from dpal.config.section import Count, Fraction, Name, Section
+from dpal.config.section import AgreementShare, Count, Fraction, MeanAgreement, Name, Section
 from dpal.privacy import Adjacency, Unit
 
 VOTE = "vote"
@@ -78,9 +78,14 @@ class BallotVotingConfig(Section):
     answer_from: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the teachers whose agreement is answered with chance 0.9; threshold, its noise and
     a small sigma that fits are chosen for it. Public."""
-    agreement: Fraction | None = None
-    """Answers leave only if what they cost, told with noise, is small; this public guess of the
-    share of teachers that agree sets how small."""
+    answered_share: Fraction | None = None
+    """Public guess of the share of queries that pass the threshold: an unanswered query is charged
+    less than an answered one, and asking stops when all that is promised is spent. Null charges
+    both alike."""
+    agreement: MeanAgreement | list[AgreementShare] | None = None
+    """Answers leave with little noise only if what they cost, told with noise, is small, and with
+    more noise else; this public guess of the share of teachers that agree sets how small: the mean
+    over queries, or a list of shares, each for as many queries."""
     blocks: Annotated[int, Field(ge=1, le=MOST_BLOCKS)] | None = None
     """How often so many queries may be asked in all; null is once, or what the account holds."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpal import check
@@ -18,10 +18,13 @@ from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_
 from dpal.accounting.safe_search import smallest_safe
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
-from dpal.accounting.votes.observed_cost import require_told
+from dpal.accounting.votes.observed_cost import require_fallback, require_told
+from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
+from dpal.canonical import LATER, plain, written_fields
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.run_plan import DecidedPlan
+from dpal.planning.vote_bounds import LESS_AGREEMENT, leave_chance, less_agreed
 from dpal.privacy import Accountant, PrivacyTarget
 
 SUMMARY = "votes/summary"
@@ -45,7 +48,12 @@ class VotingSpec:
       dependents: labels that are not asked where the gate is released as absent; what that
         saves serves further queries, a block's answers being as many as without a gate.
       accountant: by which the total is bounded; None is the tighter one for the rule.
-      bound: of each block, for answers that leave only if their own cost is told to be small.
+      bound: of each block, for answers that leave with little noise only if their own cost is
+        told to be small.
+      agreement: public guess by which that bound was chosen, or the plain way instead: shares of
+        the teachers on the side of the majority, each for as many queries.
+      charges: of each block, where an unanswered query is charged less than an answered one, and
+        asking stops before they exceed their limit.
     """
 
     name: str
@@ -59,6 +67,8 @@ class VotingSpec:
     dependents: tuple[int, ...] = ()
     accountant: Accountant | None = None
     bound: CostBound | None = None
+    agreement: tuple[float, ...] = field(default=(), metadata=LATER)
+    charges: OutcomeCharges | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not self.blocks and self.summary_sigma is None:
@@ -67,6 +77,15 @@ class VotingSpec:
         check.within(0, MOST_BLOCKS, blocks=len(self.blocks))
         if self.bound is not None:
             require_told(self.rule)
+            for queries in set(self.blocks):
+                require_fallback(self.rule, queries, self.bound)
+        if self.charges is not None:
+            require_charges(self.rule, self.charges)
+            if self.bound is not None or self.gate is not None:
+                raise ParameterError.before_release(
+                    "queries are charged by their outcome without a bound and without a gate; "
+                    "leave answered_share out, or the other one"
+                )
         if self.gate is not None or self.dependents:
             self._require_gate()
 
@@ -96,6 +115,8 @@ class VotingSpec:
 
     def events(self, queries: int) -> tuple[Event, ...]:
         """What a block of so many queries is charged as, whatever the votes are."""
+        if self.charges is not None:
+            return (self.charges.event,)
         return self.rule.events(queries) if self.bound is None else (self.bound.event,)
 
 
@@ -118,7 +139,7 @@ class VotingPlan(DecidedPlan):
     def releases(self) -> Iterator[Release]:
         """Yields what is released, a summary first, then block by block."""
         if self.spec.summary_sigma is not None:
-            event = summary_event(self.spec.rule.labels, self.spec.summary_sigma)
+            event = summary_event(self.spec.rule, self.spec.summary_sigma)
             charged = (Charge(cohorts=(COHORT,), event=event),)
             yield Release(name=SUMMARY, kind=VOTING, phase=0, charges=charged)
         for number, queries in enumerate(self.spec.blocks, start=1):
@@ -173,7 +194,9 @@ class CertifiedVoting:
             "unanimous_turned": spec.rule.unanimous_flip_probability,
             "queries": sum(spec.blocks),
             "blocks": list(spec.blocks),
-            "bound": None if spec.bound is None else asdict(spec.bound),
+            "bound": None if spec.bound is None else written_fields(spec.bound),
+            **({"agreement": _agreement(spec)} if spec.agreement else {}),
+            **({"charges": plain(spec.charges)} if spec.charges else {}),
             "releases": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in self.plan.releases()
@@ -181,6 +204,20 @@ class CertifiedVoting:
             ],
             "plan_digest": self.plan.digest,
         }
+
+
+def _agreement(spec: VotingSpec) -> dict[str, Any]:
+    """What is expected of a bound if teachers agree as was guessed, or somewhat less."""
+    found: dict[str, Any] = {"shares": list(spec.agreement)}
+    if spec.bound is None:
+        return found
+    chances = {
+        f"{by:g}": leave_chance(
+            spec.rule, spec.bound, max(spec.blocks), less_agreed(spec.agreement, by)
+        )
+        for by in LESS_AGREEMENT
+    }
+    return {**found, "leave": chances}
 
 
 def equal_blocks(queries: int, count: int) -> tuple[int, ...]:
@@ -206,6 +243,11 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
     """
     plan = VotingPlan(spec)
     epsilon = total_of(spec)
+    if spec.charges is not None and not epsilon <= spec.target.epsilon:
+        raise PlanRejected(
+            f"answers charged by their outcome cost epsilon {epsilon:.4f} at delta "
+            f"{spec.target.delta:.3g}, and {spec.target.epsilon:g} is promised; lower their limit"
+        )
     if spec.bound is not None and not epsilon <= spec.target.epsilon:
         raise PlanRejected(
             f"answers within a bound cost epsilon {epsilon:.4f} at delta {spec.target.delta:.3g}, "

@@ -23,6 +23,7 @@ PRIVATE_NOTE = (
     "(with a confidence check it is an expectation). What is certified holds whatever the votes "
     "are."
 )
+_ANSWERED = (0.01, 0.05, 0.2, 1.0)  # shares of answered queries that are shown
 _FIGURES = {
     "accuracy": "right answers",
     "balanced_accuracy": "balanced accuracy",
@@ -95,8 +96,49 @@ def vote_cost_table(summary: Mapping[str, Any]) -> Table:
         ("delta", f"{summary['delta']:.3g}"),
         ("unanimous votes turned", f"{summary['unanimous_turned']:.2%} by noise alone"),
         ("adjacency, unit", f"{summary['adjacency']} (one ballot replaced), {summary['unit']}"),
+        *_bound_rows(summary),
+        *_charge_rows(summary),
     ]
     return Table("Votes", ("", "account"), tuple(rows))
+
+
+def _charge_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How many queries charges by their outcome pay for, by how many are answered."""
+    charges = summary.get("charges")
+    if charges is None:
+        return []
+    counts = []
+    for share in _ANSWERED:
+        mean = share * charges["answered"] + (1 - share) * charges["unanswered"]
+        counts.append(f"{charges['limit'] / mean:,.0f} if {share:.0%}")
+    ratio = charges["answered"] / charges["unanswered"]
+    return [
+        ("an answer is charged", f"{ratio:.1f} times what an unanswered query is"),
+        ("a block pays for about", f"{', '.join(counts)} of its queries are answered"),
+    ]
+
+
+def _bound_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is to be expected of a told bound: before anything is spent, and public."""
+    guessed, bound = summary.get("agreement"), summary.get("bound")
+    if guessed is None:
+        return []
+    if bound is None:
+        plain = "not used: without it no more noise is needed, whatever the votes are"
+        return [("told bound", plain)]
+    rows = [
+        (
+            f"answers leave with noise {summary['sigma']:.4g}",
+            ", ".join(
+                f"{chance:.1%} "
+                + ("if teachers agree as guessed" if by == "0" else f"if {float(by):.0%} less")
+                for by, chance in guessed["leave"].items()
+            ),
+        )
+    ]
+    noisier = bound.get("fallback_sigma")
+    otherwise = "no answer leaves" if noisier is None else f"answers leave with noise {noisier:.4g}"
+    return [*rows, ("otherwise", f"{otherwise}; the cost is the same")]
 
 
 def modes_table(rows: Sequence[tuple[str, float, str]]) -> Table:

@@ -42,10 +42,18 @@ def released_labels_table(
 def told_of(released: Path) -> str | None:
     """What was told of the cost of released labels, in a sentence; None for nothing."""
     metadata = pq.read_schema(released).metadata or {}
+    if b"asked" in metadata:
+        return f"the promise paid for {int(metadata[b'asked']):,} queries, answered or not"
     if b"told_cost" not in metadata:
         return None
     left = metadata[b"within_limit"] == b"True"
-    verdict = "answers left" if left else "above the limit, so that no answer left"
+    noisier = metadata.get(b"fallback_sigma")
+    above = (
+        "above the limit, so that no answer left"
+        if noisier is None
+        else f"above the limit, so that answers left with noise {float(noisier):g}"
+    )
+    verdict = "answers left" if left else above
     return f"their cost was told as {float(metadata[b'told_cost']):.4f}: {verdict}"
 
 

@@ -37,7 +37,7 @@ from dpal.runs.model_description import describe_model
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_public
 from dpal.runs.prepare_campaign import open_data
-from dpal.runs.recorded_account import charged_by_answers
+from dpal.runs.recorded_account import charged_by_answers, earlier_bound
 from dpal.runs.run import ConfiguredRun
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.runs.vote_account import Account
@@ -299,7 +299,11 @@ def voting_spec(
         ),
     )
     return fitted(
-        spec, sigma=voting.sigma, agreement=voting.agreement, answer_from=voting.answer_from
+        spec,
+        sigma=voting.sigma,
+        agreement=voting.agreement,
+        answer_from=voting.answer_from,
+        earlier=earlier_bound(config.runtime.artifacts / config.name),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpal.accounting.events import NoisyVotes
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import PLURALITY
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.planning.voting_plan import SUMMARY
@@ -23,3 +24,17 @@ def charged_by_answers(folder: Path) -> bool:
         return True
     blocks = [release for release in plan["releases"] if release["release"] != SUMMARY]
     return not any(release["mechanism"] == NoisyVotes.mechanism for release in blocks)
+
+
+def earlier_bound(folder: Path) -> tuple[float, CostBound] | None:
+    """Sigma and bound of an account that a version opened which knew no other way to choose them.
+
+    None for a new account, and for one whose guess is recorded: its bound is found again.
+    """
+    if not (folder / RECORD).is_file():
+        return None
+    plan = CampaignFolder(folder).read_record()["plan"]
+    bound = plan.get("bound")
+    if bound is None or "agreement" in plan:
+        return None
+    return float(plan["sigma"]), CostBound(**bound)

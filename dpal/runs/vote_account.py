@@ -39,7 +39,9 @@ from dpal.runs.ballot_tables import released_labels_table as released_labels_tab
 from dpal.runs.notify import notify
 from dpal.runs.run import Run, hold
 from dpal.runs.write_certificate import keep_certificate, program_versions
+from dpal.voting.agreement_guess import noisy_quantiles
 from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.charged_by_outcome import release_charged_by_outcome
 from dpal.voting.cost_bounded import release_within
 from dpal.voting.draw_answers import release
 from dpal.voting.gated_labels import Dependencies, release_with_gate
@@ -170,8 +172,15 @@ def release_ballot_block(
     return released
 
 
-def released_summary(account: Account, queries: Sequence[str], ballots: Ballots) -> LabelStatistics:
-    """Releases a noisy summary of ballots, once; afterwards the same one again."""
+def released_summary(
+    account: Account, queries: Sequence[str], ballots: Ballots | Choices
+) -> LabelStatistics | tuple[float, ...]:
+    """Releases a noisy summary of ballots, once; afterwards the same one again.
+
+    Returns:
+      Sizes of label sets and agreement; of ballots that name one class each quantiles of how far
+      teachers agree, as shares.
+    """
     plan = account.certified.plan
     sigma = plan.spec.summary_sigma
     if sigma is None:
@@ -189,10 +198,15 @@ def released_summary(account: Account, queries: Sequence[str], ballots: Ballots)
         def draw() -> None:
             _, kept = read_ballots_file(path)
             if isinstance(kept, Ballots):
-                write_text(released, canonical_json(noisy_summary(kept, sigma, rng=secure())))
+                summary: object = noisy_summary(kept, sigma, rng=secure())
+            else:
+                summary = {"quantiles": list(noisy_quantiles(kept, sigma, rng=secure()))}
+            write_text(released, canonical_json(summary))
 
         ledger.release_once(plan.release(SUMMARY), draw, inputs=[path], artifacts=[released])
     summary = json.loads(released.read_text(encoding="utf-8"))
+    if "quantiles" in summary:
+        return tuple(map(float, summary["quantiles"]))
     return LabelStatistics(**{**summary, "sizes": tuple(summary["sizes"])})
 
 
@@ -226,7 +240,12 @@ def _drawn(
     if spec.bound is not None:
         bounded = release_within(spec.rule, ballots, spec.bound, rng=secure())
         told = {"told_cost": repr(bounded.told), "within_limit": str(bounded.within)}
+        if not bounded.within and spec.bound.fallback_sigma is not None:
+            told["fallback_sigma"] = repr(spec.bound.fallback_sigma)
         return bounded.released.labels, told
+    if spec.charges is not None:
+        charged = release_charged_by_outcome(spec.rule, ballots, spec.charges, rng=secure())
+        return charged.released.labels, {"asked": str(charged.asked)}
     if spec.gate is None or not isinstance(ballots, Ballots):
         if ballots.queries > spec.blocks[block - 1]:
             raise LedgerError.before_release(f"block {block} holds more queries than were charged")

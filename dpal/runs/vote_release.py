@@ -21,7 +21,6 @@ from dpal.runs.vote_account import (
     released_summary,
 )
 from dpal.runs.vote_request import VoteRequest
-from dpal.voting.ballots import Ballots
 from dpal.voting.mechanism_advice import LabelStatistics
 
 
@@ -55,13 +54,13 @@ def release_block(account: Account, request: VoteRequest) -> Path:
 
 
 def release_summary(
-    request: VoteRequest, spec: VotingSpec, ballots: Ballots
-) -> tuple[Account, LabelStatistics]:
+    request: VoteRequest, spec: VotingSpec
+) -> tuple[Account, LabelStatistics | tuple[float, ...]]:
     """Holds an account of a summary alone, and releases it; again, it changes nothing."""
     account = certified_vote_account(request, spec)
     with lock_folder(account.folder.root), only_vote(account.runtime.artifacts):
         _hold(account, request)
-        summary = released_summary(account, request.cast.queries, ballots)
+        summary = released_summary(account, request.cast.queries, request.ballots)
         certify_votes(account)
     return account, summary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import CertifiedVoting, VotingSpec, certify_voting, equal_blocks
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.runs.open_ledger import open_ledger
-from dpal.runs.recorded_account import charged_by_answers
+from dpal.runs.recorded_account import charged_by_answers, earlier_bound
 from dpal.voting.ballots import Ballots, Choices
 
 UNNAMED = "unnamed"
@@ -55,8 +56,9 @@ class VoteRequest:
     partitions: Path | None = None
     after: str | None = None
     other_teachers: str | None = None
-    agreement: float | None = None
+    agreement: float | Sequence[float] | None = None
     answer_from: float | None = None
+    answered_share: float | None = None
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     by_settings: bool = False
 
@@ -174,7 +176,12 @@ class VoteRequest:
             before=self._before(),
         )
         return fitted(
-            spec, sigma=self.sigma, agreement=self.agreement, answer_from=self.answer_from
+            spec,
+            sigma=self.sigma,
+            agreement=self.agreement,
+            answer_from=self.answer_from,
+            answered_share=self.answered_share,
+            earlier=earlier_bound(self.runtime.artifacts / (self.name or UNNAMED)),
         )
 
     def _blocks(self) -> tuple[int, ...]:

@@ -1,15 +1,16 @@
-"""Answers that leave only if what they cost is told to be within a limit.
+"""Answers that leave with little noise only if what they cost is told to be within a limit.
 
 On votes that cost at most the limit, bound and answers together cost its price plus the limit,
-compared with whatever neighbours. On votes that cost more, answers leave with chance `failure` at
-most, which is delta.
+compared with whatever neighbours. On votes that cost more, answers leave with little noise with
+chance `failure` at most, which is delta. Where the bound is above the limit, what is left pays for
+answers with more noise, which cost no more than the limit whatever the votes are.
 
 Source: docs/voting.md; the bound is `dpal.mechanisms.sanitized_cost`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,7 +29,8 @@ class BoundedRelease:
     """What was released.
 
     Attributes:
-      released: the answers, all UNANSWERED where the bound was above the limit.
+      released: the answers; where the bound was above the limit, those with more noise, or all
+        UNANSWERED if the bound has none.
       told: the bound, in nats at its order; it may be shown.
       within: whether it was within the limit.
     """
@@ -41,7 +43,7 @@ class BoundedRelease:
 def release_within(
     rule: VotingRule, ballots: Ballots | Choices, bound: CostBound, *, rng: BitSource
 ) -> BoundedRelease:
-    """Tells a bound on what these answers cost, and answers if it is within the limit.
+    """Tells a bound on what these answers cost, and answers with the noise that it allows.
 
     Args:
       rule: one whose cost can be told (`dpal.accounting.votes.observed_cost`).
@@ -60,8 +62,10 @@ def release_within(
     )
     told = sanitize(cost, sensitivity, terms=terms, rng=rng).value
     within = told <= bound.limit
-    if within:
-        return BoundedRelease(released=release(rule, ballots, rng=rng), told=told, within=True)
+    sigma = rule.sigma if within else bound.fallback_sigma
+    if sigma is not None:
+        answers = release(replace(rule, sigma=sigma), ballots, rng=rng)
+        return BoundedRelease(released=answers, told=told, within=within)
     if isinstance(ballots, Choices):
         none = Released(np.full(ballots.queries, UNANSWERED, dtype=np.int64))
     else:
@@ -71,5 +75,5 @@ def release_within(
 
 def cost_of(rule: VotingRule, ballots: Ballots | Choices, bound: CostBound) -> tuple[float, float]:
     """What answers cost at the bound's order, and its smooth sensitivity. Private."""
-    cost, local = told_cost(rule, votes_for(rule, ballots), bound.order)
+    cost, local = told_cost(rule, votes_for(rule, ballots), bound.order, by_lead=bound.by_lead)
     return cost, smooth(local, beta=bound.beta)

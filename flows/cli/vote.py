@@ -80,6 +80,12 @@ def vote_command(
         typer.Option(help="Answer where this share of the teachers agrees: threshold, its noise "
                      "and sigma are chosen for it."),
     ] = None,
+    answered_share: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="With a threshold: guess of the share of queries that pass "
+                     "it. An unanswered query is charged less than an answered one, and asking "
+                     "stops when the promise is spent."),
+    ] = None,
     cut: Annotated[float, typer.Option(help="Scores above it are a yes; public.")] = 0.5,
     blocks: Annotated[
         int | None,
@@ -101,9 +107,11 @@ def vote_command(
                      "kept in the account's record."),
     ] = None,
     agreement: Annotated[
-        float | None,
-        typer.Option(help="Answers leave only if what they cost, told with noise, is small; this "
-                     "public guess of the share of teachers that agree sets how small."),
+        str | None,
+        typer.Option(metavar="SHARE[,SHARE...]", help="Answers leave with little noise only if "
+                     "what they cost, told with noise, is small, and with more noise else; this "
+                     "public guess of the share of teachers that agree sets how small: the mean, "
+                     "or shares that stand for as many queries each."),
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -116,7 +124,9 @@ def vote_command(
                      "classes, and why.")
     ] = False,
     public: Annotated[
-        Path | None, typer.Option(help="Public labeled records, for --explain.")
+        Path | None,
+        typer.Option(help="For --explain: public labeled records; of classes, ballots of an "
+                     "ensemble that was trained on public records."),
     ] = None,
     consensus: Annotated[
         float, typer.Option(help="Share of teachers that agree, for --explain --public.")
@@ -149,10 +159,10 @@ def vote_command(
         raise ConfigError.before_release("--threshold and --threshold-sigma belong together")
     if explain and sweep:
         raise ConfigError("--explain and --sweep are two views; ask for one of them")
-    if sweep and agreement is not None:
+    if sweep and (agreement is not None or answered_share is not None):
         raise ConfigError.before_release(
-            "--sweep shows what any votes would cost, and with --agreement answers leave only if "
-            "these cost little; leave one of them out"
+            "--sweep shows what any votes would cost; with --agreement or --answered-share that "
+            "depends on what is released; leave one of them out"
         )
     if delta is None and records is None:
         raise ConfigError.before_release(
@@ -194,8 +204,9 @@ def vote_command(
         partitions=partitions,
         after=after,
         other_teachers=other_teachers,
-        agreement=agreement,
+        agreement=_agreement(agreement),
         answer_from=answer_from,
+        answered_share=answered_share,
         runtime=runtime_from(settings),
     )
     true = None if truth is None else true_labels(truth, request.cast)
@@ -218,3 +229,17 @@ def vote_command(
         print_table(table)
     for line in view.lines:
         out.print(line, markup=False, soft_wrap=True)
+
+
+def _agreement(text: str | None) -> float | tuple[float, ...] | None:
+    """The guess that was typed: one number, or several after commas."""
+    if text is None:
+        return None
+    try:
+        shares = tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ConfigError.before_release(
+            f"--agreement {text} is no share of the teachers, nor several with commas between; "
+            "write 0.9, or 0.55,0.8,0.95"
+        ) from None
+    return shares[0] if len(shares) == 1 else shares

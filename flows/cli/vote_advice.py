@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpal.data.ballot_files import public_labels
+from dpal.data.ballot_files import public_labels, read_ballots
 from dpal.errors import ConfigError, PlanRejected
 from dpal.planning.vote_thresholds import answer_chance, choose_threshold
 from dpal.planning.voting_plan import least_summary_sigma
-from dpal.reports.vote_report import advice_table, recognition_words, threshold_table
+from dpal.reports.vote_report import (
+    advice_table,
+    recognition_words,
+    threshold_table,
+    vote_cost_table,
+)
 from dpal.runs.vote_request import VoteRequest
-from dpal.voting.ballots import Ballots
+from dpal.voting.agreement_guess import shares_between, shares_of_public
+from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.mechanism_advice import LabelStatistics, from_public, options
 from flows.cli.vote_view import VoteCostView
 
@@ -26,12 +33,13 @@ def mechanism_advice(
     """Which mechanism to choose, from public records or a summary that is paid for."""
     ballots = request.ballots
     if not isinstance(ballots, Ballots):
-        if public is not None or pay is not None:
+        if public is not None and pay is not None:
             raise ConfigError.before_release(
-                "teachers that name one class each are counted by gnmax; --explain shows their "
-                "thresholds and needs neither --public nor --pay"
+                "--explain of classes guesses how far teachers agree from ballots on public "
+                "records (--public FILE) or from quantiles that are paid for (--pay EPSILON --name "
+                "ACCOUNT); give one of them, or neither"
             )
-        return _threshold_advice(request)
+        return _advice_on_classes(request, public, pay)
     if (public is None) == (pay is None):
         raise ConfigError.before_release(
             "--explain reads public labels (--public FILE) or a summary of the ballots that is "
@@ -49,13 +57,11 @@ def mechanism_advice(
         statistics = from_public(labels, consensus=consensus)
         lines.append(f"from {len(labels):,} public records, at a consensus of {consensus:.0%}")
     else:
-        statistics, bought = _paid_summary(request, ballots, float(pay or 0.0))
-        lines.append(
-            f"a summary was released for epsilon {bought['epsilon']:.4f}, noise "
-            f"{bought['summary_sigma']:.3g} votes on each of its numbers; count it in the promise "
-            f"of the votes with --after {bought['name']}"
-        )
-        lines += recognition_words(bought["other_teachers"])
+        summary, bought = _paid_summary(request, float(pay or 0.0))
+        if not isinstance(summary, LabelStatistics):  # ballots are sets of labels here
+            raise ConfigError.before_release(f"{bought['name']} holds a summary of classes")
+        statistics = summary
+        lines += _paid_words(bought)
         if bought["summary_sigma"] > _TOO_MANY * ballots.teachers:
             lines.append(
                 f"that is much noise beside {ballots.teachers} teachers: such a summary says "
@@ -87,6 +93,58 @@ def mechanism_advice(
         tables=(advice_table(record),),
         lines=tuple(lines),
     )
+
+
+def _advice_on_classes(
+    request: VoteRequest, public: Path | None, pay: float | None
+) -> VoteCostView:
+    """Thresholds, and a told bound where there is a guess of how far teachers agree."""
+    thresholds = _threshold_advice(request)
+    if public is None and pay is None:
+        return thresholds
+    lines: list[str] = []
+    bought: dict[str, Any] = {}
+    if public is not None:
+        shares = shares_of_public(_public_choices(public, request))
+        lines.append(f"agreement as of the ballots in {public}, which are taken to be public")
+    else:
+        found, bought = _paid_summary(request, float(pay or 0.0))
+        if isinstance(found, LabelStatistics):
+            raise ConfigError.before_release(f"{bought['name']} holds a summary of label sets")
+        shares = shares_between(found)
+        lines += _paid_words(bought)
+        # What was paid counts in the promise from here on.
+        request = request.changed(name=None, after=str(bought["name"]))
+    counted = "" if request.after is None else f" --after {request.after}"
+    summary = request.changed(agreement=shares).certified().summary()
+    typed = ",".join(f"{share:g}" for share in shares)
+    lines.append(
+        f"to answer within a told bound: --agreement {typed}{counted}"
+        if summary["bound"] is not None
+        else f"a told bound would save no noise: sigma {summary['sigma']:.4g} is enough without one"
+    )
+    return VoteCostView(
+        record={**thresholds.record, "agreement": summary["agreement"],
+                "sigma": summary["sigma"], "bound": summary["bound"],
+                **({"paid": bought} if bought else {})},
+        tables=(*thresholds.tables, vote_cost_table(summary)),
+        lines=(*thresholds.lines[:-1], *lines),
+    )  # fmt: skip
+
+
+def _public_choices(path: Path, request: VoteRequest) -> Choices:
+    """Ballots of an ensemble that was trained on public records.
+
+    Raises:
+      ConfigError: they name no classes, or others than the private ones do.
+    """
+    cast = read_ballots((path,), cut=request.cut)
+    classes = request.ballots.labels
+    if not cast.single_label or int(cast.votes.max(initial=0)) >= classes:
+        raise ConfigError.before_release(
+            f"--public {path} must have ballots that name one of the same {classes} classes each"
+        )
+    return Choices(cast.votes.astype("int64"), classes)
 
 
 def _threshold_advice(request: VoteRequest) -> VoteCostView:
@@ -129,9 +187,19 @@ def _threshold_advice(request: VoteRequest) -> VoteCostView:
     )
 
 
+def _paid_words(bought: Mapping[str, Any]) -> list[str]:
+    """What was released for a price, and how to count it."""
+    return [
+        f"a summary was released for epsilon {bought['epsilon']:.4f}, noise "
+        f"{bought['summary_sigma']:.3g} votes on each of its numbers; count it in the promise "
+        f"of the votes with --after {bought['name']}",
+        *recognition_words(bought["other_teachers"]),
+    ]
+
+
 def _paid_summary(
-    request: VoteRequest, ballots: Ballots, pay: float
-) -> tuple[LabelStatistics, dict[str, Any]]:
+    request: VoteRequest, pay: float
+) -> tuple[LabelStatistics | tuple[float, ...], dict[str, Any]]:
     if request.name is None:
         raise ConfigError("--pay releases something: give its account a --name of its own")
     spec = replace(
@@ -139,12 +207,14 @@ def _paid_summary(
         target=replace(request.target, epsilon=pay),
         blocks=(),
         summary_sigma=1.0,
+        bound=None,
+        agreement=(),
     )
     spec = replace(spec, summary_sigma=least_summary_sigma(spec))
     # Held, drawn and kept where whoever only looks need not load it.
     from dpal.runs.vote_release import release_summary
 
-    account, statistics = release_summary(request, spec, ballots)
+    account, statistics = release_summary(request, spec)
     return statistics, {
         **account.certified.summary(),
         "summary_sigma": spec.summary_sigma,

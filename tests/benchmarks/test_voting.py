@@ -142,8 +142,8 @@ def test_powerset_analysis_against_a_loop_over_queries():
     assert fast > 10 * slow
 
 
-# Measured beside other work on both cores: of teachers who mostly agree 8,200/s against 98 to
-# 111/s, of such who scatter 4,300 to 5,300/s against 44 to 48/s. The goal is 5,000/s.
+# Measured beside other work on both cores: of teachers who mostly agree 8,800 to 9,600/s against
+# 98 to 111/s, of such who scatter 5,750 to 5,830/s against 44 to 48/s. The goal is 5,000/s.
 @pytest.mark.parametrize("sigma", [10.0, 40.0])
 @pytest.mark.parametrize("agreeing", [True, False], ids=["agreeing", "scattered"])
 def test_winners_at_once_against_one_move_of_a_vote_after_the_other(agreeing, sigma):

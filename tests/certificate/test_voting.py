@@ -10,7 +10,9 @@ import pytest
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
-from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.cost_bound import CostBound
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.outcome_charges import OutcomeCharges, charge_of_an_answer
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import plain
 from dpal.certificate.check_against import Model
@@ -159,6 +161,67 @@ def test_the_student_is_checked_by_its_digest(account):
     document = account.certificate(model=MODEL)
     assert failed(verify_certificate(document, model=Model(sha256="a" * 64))) == set()
     assert failed(verify_certificate(document, model=Model(sha256="b" * 64))) == {"model"}
+
+
+LEAD = CostBound(
+    order=4.0, beta=0.05, noise=2.0, margin=5.3, limit=1.2, by_lead=True, fallback_sigma=5.4
+)
+BOUNDED = VotingSpec(
+    name="bounded",
+    target=replace(TARGET, epsilon=8.0),
+    rule=VotingRule(mechanism=Mechanism.GNMAX, teachers=40, labels=4, sigma=3.0, by_answers=True),
+    blocks=(10, 10),
+    bound=LEAD,
+    agreement=(0.6, 0.9),
+)
+
+
+def test_answers_above_the_limit_of_a_bound_are_paid_for_by_both_programs(tmp_path, monkeypatch):
+    """A plan that holds too little noise for them is found, though its digest is the held one."""
+    honest = Account(tmp_path / "honest", BOUNDED)
+    document = honest.certificate()
+    honest.store.close()
+    assert failed(verify_certificate(document)) == set()
+    assert document["bound"]["fallback_sigma"] == 5.4
+    monkeypatch.setattr("dpal.planning.voting_plan.require_fallback", lambda *args: None)
+    loud = replace(BOUNDED, bound=replace(LEAD, fallback_sigma=4.0))
+    forged = Account(tmp_path / "forged", loud)
+    try:
+        assert failed(verify_certificate(forged.certificate())) == {"plan"}
+    finally:
+        forged.store.close()
+
+
+CHECKED = replace(BOUNDED.rule, sigma=9.0, confidence=Confidence(threshold=32.0, sigma=6.0))
+BY_OUTCOME = replace(
+    BOUNDED,
+    name="by-outcome",
+    rule=CHECKED,
+    bound=None,
+    agreement=(),
+    charges=OutcomeCharges(
+        order=4.0,
+        unanswered=0.01,
+        answered=1.001 * charge_of_an_answer(CHECKED, 4.0, unanswered=0.01),
+        limit=1.8,
+    ),
+)
+
+
+def test_charges_by_outcome_are_covered_by_a_certificate_and_checked_anew(tmp_path, monkeypatch):
+    honest = Account(tmp_path / "honest", BY_OUTCOME)
+    document = honest.certificate()
+    honest.store.close()
+    assert failed(verify_certificate(document)) == set()
+    assert document["charges"]["unanswered"] == 0.01
+    monkeypatch.setattr("dpal.planning.voting_plan.require_charges", lambda *args: None)
+    assert BY_OUTCOME.charges is not None
+    cheap = replace(BY_OUTCOME.charges, unanswered=0.001)
+    forged = Account(tmp_path / "forged", replace(BY_OUTCOME, charges=cheap))
+    try:
+        assert failed(verify_certificate(forged.certificate())) == {"plan"}
+    finally:
+        forged.store.close()
 
 
 CHANGES = {

@@ -228,7 +228,7 @@ def test_classes_are_counted_by_gnmax():
         pytest.param(
             ("--mechanism", "tau_l1", "--limit", "1.5", "--noises", "1"), marks=pytest.mark.slow
         ),
-        pytest.param(("--agreement", "0.9", "--epsilon", "8"), marks=pytest.mark.slow),
+        ("--agreement", "0.55,0.8,0.99", "--epsilon", "8"),
         ("--threshold", "6", "--threshold-sigma", "9", "--unit", "group"),
     ],
     ids=lambda one: one[1],
@@ -319,3 +319,40 @@ def test_an_account_that_was_charged_by_counts_goes_on(monkeypatch):
     assert new.returncode == 0, new
     assert "by_answers" in certificate("new")["plan"]["content"]["spec"]["rule"]
     assert checked("new").returncode == 0
+
+
+def test_a_guess_is_paid_for_and_counts_in_the_promise():
+    rng = np.random.default_rng(4)
+    chosen = (rng.random((60, 120)) < 0.03).astype(int)
+    file = write_ballots("classes.parquet", chosen, column="class", names=("a", "b", "c"))
+    paid = vote(file, "--explain", "--pay", "0.9", "--name", "guess", "--epsilon", "6", "--json")
+    assert paid.returncode == 0, paid
+    said = json.loads(paid.stdout)
+    assert 0.8 < said["paid"]["epsilon"] <= 0.9
+    assert said["bound"] is not None
+    assert said["sigma"] < 0.8 * said["plain_sigma"]
+    assert said["agreement"]["leave"]["0"] >= 0.99
+    shares = ",".join(map(str, said["agreement"]["shares"]))
+    options = ("--after", "guess", "--agreement", shares, "--epsilon", "6")
+    done = vote(file, "--name", "told", *options, "--json")
+    assert done.returncode == 0, done
+    released = json.loads(done.stdout)
+    assert released["sigma"] == said["sigma"]
+    assert released["epsilon"] <= 6
+    assert checked("told").returncode == 0
+
+
+def test_unanswered_queries_cost_less_and_asking_stops_by_what_was_released():
+    chosen = np.tile(np.arange(120) % 3, (60, 1))  # divided: hardly any query is answered
+    file = write_ballots("classes.parquet", chosen, column="class", names=("a", "b", "c"))
+    options = ("--sigma", "4", "--threshold", "100", "--threshold-sigma", "12", "--epsilon", "2")
+    plain = vote(file, *options)
+    assert plain.returncode == 2  # all of them answered would cost more
+    done = vote(file, "--name", "rare", *options, "--answered-share", "0.02", "--json")
+    assert done.returncode == 0, done
+    said = json.loads(done.stdout)
+    assert said["epsilon"] <= 2
+    assert said["charges"]["answered"] > 3 * said["charges"]["unanswered"]
+    released = pq.read_table(LABELS_OF.format("rare", 1))
+    assert 30 < int(released.schema.metadata[b"asked"]) <= 60
+    assert checked("rare").returncode == 0

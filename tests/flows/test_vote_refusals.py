@@ -382,7 +382,8 @@ def test_thresholds_of_classes_are_explained_and_swept():
     rows = json.loads(swept.stdout)["rows"]
     assert [row["value"] for row in rows] == pytest.approx([0.8, 0.9])
     assert all(row["epsilon"] <= 2 and row["threshold_sigma"] > 0 for row in rows)
-    assert "needs neither" in sentence(vote(file, "--explain", "--pay", "1", "--name", "paid"))
+    both = ("--pay", "1", "--name", "paid", "--public", file)
+    assert "or neither" in sentence(vote(file, "--explain", *both))
     refused_together = sentence(vote(file, "--answer-from", "0.8", "--sigma", "3"))
     assert "chooses threshold" in refused_together
     released = vote(file, "--answer-from", "0.8", "--name", "checked")

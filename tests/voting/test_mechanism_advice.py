@@ -9,7 +9,7 @@ import pytest
 
 from dpal.accounting.votes.cost_analysis import queries_within
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.accounting.votes.voting_rule import powers_of_two, summary_event
+from dpal.accounting.votes.voting_rule import VotingRule, powers_of_two, summary_event
 from dpal.errors import ParameterError
 from dpal.voting.ballots import Ballots
 from dpal.voting.mechanism_advice import LabelStatistics, from_public, noisy_summary, options
@@ -94,7 +94,7 @@ def test_a_summary_tells_sizes_and_agreement():
     found = summary(ballots, 1e-9)
     assert found.sizes == pytest.approx([1.0] * len(powers_of_two(20)))
     assert found.consensus == pytest.approx(0.99)  # all agree; kept off the end
-    assert found.source == "a paid-for summary of the ballots"
+    assert "paid" in found.source
     wild = summary(ballots, 1e6)
     assert list(wild.sizes) == sorted(wild.sizes)
     assert all(0 <= one <= 1 for one in wild.sizes)
@@ -103,7 +103,8 @@ def test_a_summary_tells_sizes_and_agreement():
 
 def test_one_ballot_moves_a_summary_by_no_more_than_is_charged():
     rng = np.random.default_rng(7)
-    charged = summary_event(20, 1.0).squared_sensitivity
+    rule = VotingRule(mechanism=Mechanism.BINARY, teachers=5, labels=20, sigma=1.0)
+    charged = summary_event(rule, 1.0).squared_sensitivity
     largest = 0.0
     for _ in range(50):
         ballots = (rng.random((6, 5, 20)) < rng.random()).astype(np.uint8)

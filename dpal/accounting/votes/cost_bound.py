@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpal import check
 from dpal.accounting.events import CostBoundedVotes
+from dpal.canonical import LATER
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostBound:
-    """Answers leave only if what they cost, told with noise, is within a limit.
+    """Answers leave with little noise only if what they cost, told with noise, is within a limit.
 
     What the votes that were cast cost (`observed_cost.told_cost`) is private and usually far below
     what any votes could cost. An upper bound of it is released with noise in proportion
@@ -24,6 +25,10 @@ class CostBound:
       noise: standard deviation over it.
       margin: of the bound, in standard deviations.
       limit: largest bound with which answers leave, at that order.
+      by_lead: winners of a plurality are bounded by how far they lead (`lead_costs`); accounts of
+        earlier versions are by the published bound.
+      fallback_sigma: noise of the answers that leave where the bound is above the limit: so much
+        that they cost no more than the limit, whatever the votes are. None for no answers.
     """
 
     order: float
@@ -31,10 +36,14 @@ class CostBound:
     noise: float
     margin: float
     limit: float
+    by_lead: bool = field(default=False, metadata=LATER)
+    fallback_sigma: float | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(1.1, order=self.order)
         check.positive(limit=self.limit, margin=self.margin)
+        if self.fallback_sigma is not None:
+            check.positive(fallback_sigma=self.fallback_sigma)
         _ = self.price  # refuses an order, beta or noise out of range
 
     @property

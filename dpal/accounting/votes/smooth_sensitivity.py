@@ -13,6 +13,7 @@ Papernot et al. (2018), "Scalable private learning with PATE", App. B.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -46,17 +47,48 @@ def table_local_sensitivity(cost: ArrayLike) -> Floats:
     Raises:
       ParameterError: cost is not (n + 1,) finite numbers.
     """
+    reach = list(_steps_within(cost, 1))
+    return np.stack(reach, axis=1)
+
+
+def summed_local_sensitivity(cost: ArrayLike, often: ArrayLike, *, moved: int = 1) -> Floats:
+    """Adds up how much the costs of many counts can change, by distance in ballots.
+
+    As `table_local_sensitivity`, row by row as often as each count occurs, without the table.
+
+    Args:
+      cost: (n + 1,), by a count of 0..n.
+      often: (n + 1,), how many queries have each count; or their weights.
+      moved: by how much one ballot moves the count at most.
+
+    Returns:
+      (n + 1,), by distance d = 0..n.
+
+    Raises:
+      ParameterError: cost is not (n + 1,) finite numbers.
+    """
+    weights = np.asarray(often, dtype=np.float64)
+    return np.array([float(weights @ reach) for reach in _steps_within(cost, moved)])
+
+
+def _steps_within(cost: ArrayLike, moved: int) -> Iterator[Floats]:
+    """The largest step that one ballot makes within d ballots of each count, for d = 0, 1, ..."""
     table = np.asarray(cost, dtype=np.float64)
     if table.ndim != 1 or not table.size or not np.all(np.isfinite(table)):
         raise ParameterError("cost must be (n + 1,) finite numbers, one for each count 0..n")
-    size, steps = table.size, np.pad(np.abs(np.diff(table)), 1)
-    reach = np.empty((size, size))
-    reach[:, 0] = np.maximum(steps[:-1], steps[1:])
-    local = np.pad(reach[:, 0], size)
-    for d in range(1, size):
-        sides = np.maximum(local[size + d :][:size], local[size - d :][:size])
-        reach[:, d] = np.maximum(reach[:, d - 1], sides)
-    return reach
+    reach = np.zeros(table.size)
+    for by in range(1, min(moved, table.size - 1) + 1):
+        steps = np.abs(table[by:] - table[:-by])
+        reach[:-by] = np.maximum(reach[:-by], steps)
+        reach[by:] = np.maximum(reach[by:], steps)
+    yield reach
+    whole = float(reach.max())
+    for _ in range(1, table.size):
+        if reach.min() < whole:  # afterwards every count has reached the largest step
+            around = np.pad(reach, moved)
+            sides = np.lib.stride_tricks.sliding_window_view(around, 2 * moved + 1)
+            reach = sides.max(axis=1)
+        yield reach
 
 
 def threshold_local_sensitivity(

@@ -28,6 +28,7 @@ from dpal.accounting.votes.worst_winner import MOST_PLURALITY_TEACHERS
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
 
+AGREEMENT_QUANTILES = 5  # of a summary of classes
 _MOST_LABELS = 62  # a Powerset ballot is one number
 
 
@@ -201,11 +202,14 @@ def powers_of_two(labels: int) -> list[int]:
     return [1 << power for power in range(max(1, math.ceil(math.log2(labels))))]
 
 
-def summary_event(labels: int, sigma: float) -> NoisyVotes:
+def summary_event(rule: VotingRule, sigma: float) -> NoisyVotes:
     """What a noisy summary of all ballots is charged as.
 
-    It is drawn by `dpal.voting.mechanism_advice.noisy_summary`.
-
-    Of each size of ballots, and of the agreement, one teacher moves at most 1.
+    Of ballots that name one class each it is a few quantiles of how far teachers agree
+    (`dpal.voting.agreement_guess.noisy_quantiles`); of others their sizes and their agreement
+    (`dpal.voting.mechanism_advice.noisy_summary`). Each of these numbers one teacher moves by at
+    most 1.
     """
-    return NoisyVotes(queries=1, squared_sensitivity=len(powers_of_two(labels)) + 1, sigma=sigma)
+    single = rule.mechanism is Mechanism.GNMAX
+    numbers = AGREEMENT_QUANTILES if single else len(powers_of_two(rule.labels)) + 1
+    return NoisyVotes(queries=1, squared_sensitivity=numbers, sigma=sigma)

@@ -217,27 +217,38 @@ def _in_cell(curves: _Curves, ends: Floats, knots: Floats, powers: Floats) -> Fl
       powers: (o,) orders less 1, between them.
     """
     rows = np.arange(ends.shape[1])
-    best = ends[1].argmax(axis=1)
+    best, first = ends[1].argmax(axis=1), ends[0].argmax(axis=1)
     largest = curves.at(rows, best, powers)
+    # Who is largest where the cell begins, if that is another: it spares looking at many below it.
+    other = np.flatnonzero(first != best)
+    if other.size:
+        largest[other] = np.maximum(largest[other], curves.at(other, first[other], powers))
     # A line below what is reached so far: who is below it at both ends is below in between.
-    slope = (ends[1][rows, best] - ends[0].max(axis=1)) / (knots[1] - knots[0])
+    slope = (ends[1][rows, best] - ends[0][rows, first]) / (knots[1] - knots[0])
     base = (largest - slope[:, None] * powers).min(axis=1) + _ROUNDED
     low, high = (base + slope * knot for knot in knots)
     above = (ends[0] > low[:, None]) | (ends[1] > high[:, None])
-    above[rows, best] = False
+    above[rows, best] = above[rows, first] = False
     some, which = np.nonzero(above)
     if not some.size:
         return largest
+    beside = largest + _ROUNDED
+    # One chord between both ends leaves an eighth of them, most of the time.
+    along = (powers - knots[0]) / (knots[1] - knots[0])
+    pairs = np.stack([ends[0][some, which], ends[1][some, which]], axis=1)
+    below = pairs @ np.stack([1 - along, along]) <= beside[some]
+    close = np.flatnonzero(~below.all(axis=1))
+    if not close.size:
+        return largest
+    some, which = some[close], which[close]
     at = np.linspace(float(knots[0]), float(knots[1]), _POINTS)
     heights = np.empty((some.size, at.size))
-    heights[:, 0], heights[:, -1] = ends[0][some, which], ends[1][some, which]
+    heights[:, 0], heights[:, -1] = pairs[close].T
     heights[:, 1:-1] = curves.between(some, which, at[1:-1])
-    close = np.flatnonzero((heights > base[some, None] + slope[some, None] * at).any(axis=1))
-    some, which, heights = some[close], which[close], heights[close]
     # Chords between these points, as weights of each. What is infinite is looked at in any case.
     heights[np.isinf(heights)] = _HUGE
     chords = heights @ np.maximum(1 - np.abs(powers - at[:, None]) / (at[1] - at[0]), 0.0)
-    close = np.flatnonzero((chords > largest[some] + _ROUNDED).any(axis=1))
+    close = np.flatnonzero((chords > beside[some]).any(axis=1))
     if close.size:
         some, which = some[close], which[close]
         found, starts = np.unique(some, return_index=True)

@@ -42,7 +42,7 @@ _STEP = 0.2
 _BELOW, _ABOVE = 8.0, 5.0  # the leader: what the best other class reaches
 _REACH = 12.0  # of an integral over one noisy count
 _LOWEST, _APART = 1.1, 0.06  # of the orders that are computed, evenly by their logarithms
-_FAR = 4.0  # order / sigma, from where an answer tells nearly all that the counts do
+FAR = 4.0  # order / sigma, from where an answer tells nearly all that the counts do
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 _HALF_LOG_TWO_PI = math.log(2 * math.pi) / 2
 
@@ -85,7 +85,7 @@ def worst_winner(winners: Winners, orders: tuple[float, ...]) -> Floats:
     """
     order_values = np.array(orders)
     worst = winners.by_counts(order_values)
-    highest = min(float(order_values.max()), _FAR * winners.sigma)
+    highest = min(float(order_values.max()), FAR * winners.sigma)
     if winners.classes == 2:
         worst = np.minimum(worst, worst_divergence(winners.yes_or_no, orders))
     elif highest > _LOWEST and winners.teachers <= MOST_PLURALITY_TEACHERS:
@@ -116,7 +116,7 @@ def _whatever_wins(sigma: float, orders: Floats, *, apart: int) -> tuple[Floats,
     behind = step - apart * move - np.arange(0, 6 + 1.5 * most, step)
     reached = np.arange(-_BELOW - most, _ABOVE, step)
     found = []
-    for moments in _either_way(behind, reached, move, orders):
+    for moments in either_way(behind, reached, move, orders):
         # Between points a curve is higher by an eighth of a second difference: twice that.
         bends = np.abs(np.diff(moments, n=2, axis=0))[:, 1:-1]
         bends = bends + np.abs(np.diff(moments, n=2, axis=1))[1:-1]
@@ -131,6 +131,16 @@ def _answers(winners: Winners, orders: Floats) -> Floats:
         return any_winner(winners.sigma, orders)
     moves = _moves(winners.teachers, winners.classes, winners.sigma, tuple(orders))
     return _checked(winners, *moves, orders)
+
+
+def moves_by_leader(winners: Winners, order: float) -> tuple[Floats, Floats, Floats]:
+    """What an answer tells that is given, over all moves of a vote, at one order up to FAR sigma.
+
+    Returns:
+      (n,) votes of the leading class, (n,) the same in the other world, and (n,) divergences.
+    """
+    found = _moves(winners.teachers, winners.classes, winners.sigma, (order,))
+    return found[0], found[1], found[2][:, 0]
 
 
 @lru_cache(maxsize=64)
@@ -197,8 +207,8 @@ def _leader_moves(
     # Who is further behind wins with less than exp(-100): any such distance is alike.
     furthest = min(teachers, math.ceil((15 + most) * sigma))
     gaps = np.arange(1, furthest + 1)
-    ways = [np.exp(logs) for logs in _either_way(-gaps / sigma, reached, move, orders)]
-    tables = [(moments[:, 0], _rises(moments)) for moments in ways]
+    ways = [np.exp(logs) for logs in either_way(-gaps / sigma, reached, move, orders)]
+    tables = [(moments[:, 0], rises_within(moments)) for moments in ways]
     for gap in range(1, teachers + 1):
         leaders = np.arange(max(teachers // 2 + 1, gap), (teachers + gap) // 2 + 1)
         if not leaders.size:
@@ -215,7 +225,7 @@ def _leader_moves(
         yield leaders, gap, gives, gets
 
 
-def _rises(moments: Floats) -> Floats:
+def rises_within(moments: Floats) -> Floats:
     """By how much moments rise within each cell of a grid, (rows, cells, o).
 
     Where a slope turns, an eighth of the second difference may be missing: twice that is added.
@@ -245,13 +255,13 @@ def _losers_move(teachers: int, sigma: float, leaders: Floats, orders: Floats) -
             steps[None, :, None] + (leaders - votes)[:, None, None] * move
             for votes in (gives, gains)
         )
-        told = _censored(first, orders, move, True) + _censored(second, orders, move, False)
+        told = censored(first, orders, move, True) + censored(second, orders, move, False)
         moments = np.einsum("lyo,y->lo", np.exp(told), weights)
         worst = np.maximum(worst, np.log(np.maximum(moments, 1.0)) / (orders - 1))
     return np.where(others[:, None] > 0, worst, 0.0)
 
 
-def _censored(above: Floats, orders: Floats, move: float, up: bool) -> Floats:
+def censored(above: Floats, orders: Floats, move: float, up: bool) -> Floats:
     """Log-moment of a noisy count that is told where it exceeds another, and hidden where not.
 
     Args:
@@ -268,7 +278,7 @@ def _censored(above: Floats, orders: Floats, move: float, up: bool) -> Floats:
     return np.asarray(np.logaddexp(told, hidden))
 
 
-def _either_way(
+def either_way(
     behind: Floats, reached: Floats, move: float, orders: Floats
 ) -> tuple[Floats, Floats]:
     """Log-moments of "a, b or another" when a vote moves from a to b, and when one moves back.

@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
-from dpal.accounting.votes.observed_cost import require_told
+from dpal.accounting.votes.observed_cost import require_fallback, require_told
+from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.canonical import digest, plain
 from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan_faults
@@ -28,7 +31,7 @@ from dpal.certificate.promise import VOTES
 from dpal.certificate.read_and_seal import FORMAT, is_same_json
 from dpal.certificate.recomputed_epsilons import SAME_ENGINE
 from dpal.certificate.sentences import statements
-from dpal.errors import CertificateError
+from dpal.errors import CertificateError, ParameterError
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold import before_from
 from dpal.ledger.release_records import release_from
@@ -108,6 +111,7 @@ class Voting(CertificateKind[VotingEvidence]):
             "blocks": list(spec["blocks"]),
             "summary_sigma": spec["summary_sigma"],
             "bound": spec["bound"],
+            **({"charges": spec["charges"]} if spec.get("charges") else {}),
             "released": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in own.releases
@@ -305,11 +309,19 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     bound = None if told is None else CostBound(**told)
     if bound is not None:
         require_told(rule)
+        yield from _fallback_faults(rule, [int(queries) for queries in blocks], bound)
+    charges = (
+        None if plan["spec"].get("charges") is None else (OutcomeCharges(**plan["spec"]["charges"]))
+    )
+    if charges is not None:
+        yield from _charge_faults(rule, charges)
+    held_at_once = bound or charges
     costs: list[list[Any]] = [
-        list(rule.events(int(queries))) if bound is None else [bound.event] for queries in blocks
+        list(rule.events(int(queries))) if held_at_once is None else [held_at_once.event]
+        for queries in blocks
     ]
     if plan["spec"]["summary_sigma"] is not None:
-        costs.insert(0, [summary_event(rule.labels, float(plan["spec"]["summary_sigma"]))])
+        costs.insert(0, [summary_event(rule, float(plan["spec"]["summary_sigma"]))])
     if len(costs) != len(held["releases"]):
         yield "the plan has other blocks than were held"
         return
@@ -320,6 +332,40 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
         plain(before_from(held.get("before")) or PriorSpend()), plan["spec"]["before"]
     ):
         yield "the plan counts another history than was held"
+
+
+def _fallback_faults(rule: VotingRule, blocks: Sequence[int], bound: CostBound) -> Iterator[str]:
+    """Answers above the limit of a bound cost no more than it, by both programs."""
+    if bound.fallback_sigma is None:
+        return
+    noisier = replace(rule, sigma=bound.fallback_sigma).charged(by_answers=True)
+    for queries in sorted(set(blocks)):
+        try:
+            require_fallback(rule, queries, bound)
+        except ParameterError as error:
+            yield str(error)
+        order = np.array([bound.order])
+        again = sum(float(event.second_renyi(order)[0]) for event in noisier.events(queries))
+        if not again <= bound.limit * (1 + _RENYI_GRIDS):
+            yield (
+                f"by another program answers with noise {bound.fallback_sigma:g} cost {again:.4g}, "
+                f"and the limit of the bound is {bound.limit:.4g}"
+            )
+
+
+def _charge_faults(rule: VotingRule, charges: OutcomeCharges) -> Iterator[str]:
+    """Charges cover both outcomes; by another program an answer covers what either may tell."""
+    try:
+        require_charges(rule, charges)
+    except ParameterError as error:
+        yield str(error)
+    order = np.array([charges.order])
+    again = sum(float(event.second_renyi(order)[0]) for event in rule.events(1))
+    if not again <= charges.answered * (1 + _RENYI_GRIDS):
+        yield (
+            f"by another program a query may cost {again:.4g}, and an answer is charged "
+            f"{charges.answered:.4g}"
+        )
 
 
 def rule_from(record: Mapping[str, Any]) -> VotingRule:
