@@ -38,6 +38,7 @@ SEARCH: Final = 1e-3  # relative error of the loss variance allowed while a plan
 CERTIFY: Final = 5e-5  # the same for a certificate: epsilon 8 is then exact to about 2e-4
 
 _UNIT = 2.0**-53
+_LEAST_LOG = -746.0  # e to the power of less is 0
 _TILTS: Final = np.array([0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96])
 _TAIL = 1e-4  # share of delta that may lie beyond the grid
 
@@ -90,7 +91,7 @@ def compose(
         total += count * part.log_spectrum
         log_moments += count * part.log_moments
         finite *= (1 - part.infinite) ** count
-    circular = np.fft.irfft(np.exp(total), grid.size)
+    circular = np.fft.irfft(_exponential(total), grid.size)
     masses = np.maximum(np.roll(circular, -(grid.low % grid.size)), 0.0)
     highest = grid.interval * (grid.low + grid.size - 1)
     wrapped = math.exp(min(0.0, float(np.min(log_moments - _TILTS * highest))))
@@ -209,6 +210,25 @@ def _transform(
     )
 
 
+def _exponential(logs: Spectrum) -> Spectrum:
+    """e^logs, and 0 without computing it where that is too small for a float: mostly it is."""
+    seen = np.flatnonzero(logs.real > _LEAST_LOG)
+    if 2 * seen.size > logs.size:
+        return np.exp(logs)
+    powers = np.zeros(logs.size, dtype=np.complex128)
+    powers[seen] = np.exp(logs[seen])
+    return powers
+
+
+@lru_cache(maxsize=16)
+def _exponents(grid: Grid) -> tuple[Values, Values]:
+    """e^loss and e^-loss of a grid's losses."""
+    losses = grid.losses
+    if losses[0] < -600 or losses[-1] > 600:
+        raise ParameterError("privacy losses beyond 600 cannot be accounted for; use more noise")
+    return np.exp(losses), np.exp(-losses)
+
+
 def _counted(events: Iterable[Event]) -> list[tuple[MechanismStep, int]]:
     """What events are made of: one step of each, and how often it happens."""
     return [(step, count) for step, count in (event.composition() for event in events) if count]
@@ -237,10 +257,8 @@ def _rounding(masses: Values, counts: Sequence[int]) -> float:
 
 def _profile(masses: Values, grid: Grid) -> PrivacyProfile:
     """delta(x) = sum over losses above x of mass * (1 - e^(x - loss)), at every grid point."""
-    losses = grid.losses
-    if losses[0] < -600 or losses[-1] > 600:
-        raise ParameterError("privacy losses beyond 600 cannot be accounted for; use more noise")
+    rising, falling = _exponents(grid)
     above = np.cumsum(masses[::-1])[::-1]
-    weighted = np.cumsum((masses * np.exp(-losses))[::-1])[::-1]
-    deltas = above - np.exp(losses) * weighted
+    weighted = np.cumsum((masses * falling)[::-1])[::-1]
+    deltas = above - rising * weighted
     return PrivacyProfile(grid, np.clip(deltas, 0.0, 1.0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import scipy
@@ -45,7 +46,7 @@ class Grid:
     @property
     def losses(self) -> Values:
         """All losses, ascending, shape (size,)."""
-        return self.interval * np.arange(self.low, self.low + self.size, dtype=np.float64)
+        return _losses(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,17 +83,26 @@ class PrivacyProfile:
 
     def at(self, epsilons: Values) -> Values:
         """Deltas at any epsilons, shape (n,)."""
-        grid = self.grid
-        position = np.floor(epsilons / grid.interval).astype(np.int64) - grid.low
-        cell = np.clip(position, 0, grid.size - 2)
-        start = (cell + grid.low) * grid.interval
-        share = np.expm1(epsilons - start) / math.expm1(grid.interval)
-        inside = self.deltas[cell] + share * (self.deltas[cell + 1] - self.deltas[cell])
+        grid, last = self.grid, self.grid.size - 1
+        cell = np.floor(epsilons / grid.interval).astype(np.int64) - grid.low
+        before, after = cell < 0, cell >= last
+        np.clip(cell, 0, last - 1, out=cell)
+        # In place, as planners ask for thousands of curves, and new arrays take longer than sums.
+        share = epsilons - (cell + grid.low) * grid.interval
+        np.expm1(share, out=share)
+        share /= math.expm1(grid.interval)
+        start = self.deltas[cell]
+        cell += 1
+        found = self.deltas[cell]
+        found -= start
+        found *= share
+        found += start
         # Below the grid the chord runs from delta 1 at e^epsilon = 0; above it nothing is
         # known but that a profile falls.
-        before = 1 - (1 - self.deltas[0]) * np.exp(np.minimum(epsilons - grid.losses[0], 0))
-        after = np.where(position >= grid.size - 1, self.deltas[-1], inside)
-        return np.where(position < 0, before, after)
+        below = np.minimum(epsilons[before] - grid.low * grid.interval, 0)
+        found[before] = 1 - (1 - self.deltas[0]) * np.exp(below)
+        found[after] = self.deltas[-1]
+        return found
 
     def scaled(self, share: float, loss: float) -> PrivacyProfile:
         """The part of an outcome of chance `share` and privacy loss `loss` before this."""
@@ -123,6 +133,13 @@ class PrivacyProfile:
         # Three transforms of values up to 1, each off by 5 u log2(n) in l2 (pld._rounding).
         rounding = 15 * 2.0**-53 * (1 + math.log2(wide.size)) * math.sqrt(2 * wide.size)
         return PrivacyProfile(grid, mixed).raised(infinite + rounding)
+
+
+@lru_cache(maxsize=16)
+def _losses(grid: Grid) -> Values:
+    losses = grid.interval * np.arange(grid.low, grid.low + grid.size, dtype=np.float64)
+    losses.flags.writeable = False
+    return losses
 
 
 def lossless_profile(grid: Grid) -> PrivacyProfile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from dpal.errors import ParameterError
 
@@ -24,6 +25,7 @@ def smallest_safe(cost: Callable[[float], float], limit: float, *, low: float) -
     Raises:
       ParameterError: no argument up to a million times `low` is safe.
     """
+    cost = cache(cost)  # the ends of the bracket are asked for again
     if cost(low) <= limit:
         return low
     unsafe, safe = low, 2 * low
@@ -52,6 +54,7 @@ def largest_safe(cost: Callable[[float], float], limit: float, *, low: float, hi
       The greatest argument found with cost(result) <= limit, within 1e-6 of the best;
       0.0 when even `low` costs too much.
     """
+    cost = cache(cost)  # the ends of the bracket are asked for again
     if cost(high) <= limit:
         return high
     if not cost(low) <= limit:

@@ -160,7 +160,7 @@ def _least(at: Callable[[Values], Values], middle: float, size: int) -> Values:
     """The least of convex functions of a split, one for every loss; never below the least."""
     best, place = np.full(size, np.inf), np.full(size, middle)
     for split in _SPLITS:
-        here = at(np.full(size, middle + split))
+        here = at(np.array([middle + split]))
         place = np.where(here < best, middle + split, place)
         best = np.minimum(best, here)
     width = _SPLITS[1] - _SPLITS[0]

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from dpal.accounting.events import PhaseExposure
 from dpal.accounting.safe_search import first_true, largest_safe
@@ -161,6 +162,7 @@ class PhaseProblem:
         """Greatest rate that lets a cohort end within the limit."""
         elsewhere = [*earlier, *(phase.old for phase in self.later)]
 
+        @cache
         def final(rate: float) -> float:
             here = PhaseExposure(steps=steps, sample_rate=rate, noise_multiplier=sigma)
             return self.budget.final(cohort, [*elsewhere, here])

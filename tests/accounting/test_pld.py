@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -221,3 +222,11 @@ def test_losses_beyond_any_grid_are_refused():
     loud = [PhaseExposure(steps=5000, sample_rate=0.9, noise_multiplier=0.3)]
     with pytest.raises(ParameterError, match="use more noise"):
         profile(loud)
+
+
+@pytest.mark.parametrize("depth", [1.0, 400.0, 4e4])
+def test_powers_of_a_spectrum_are_those_of_numpy(depth):
+    """Also where most of them are too small for a float, which is not computed."""
+    places = np.linspace(0, 1, 501)
+    logs = -depth * places - 746 * places**8 + 40j * places
+    assert np.array_equal(pld._exponential(logs), np.exp(logs))

@@ -44,3 +44,22 @@ def test_what_cannot_be_met_is_said():
 @given(st.integers(1, 500), st.integers(1, 10_000))
 def test_the_first_integer(low, threshold):
     assert first_true(lambda n: n >= threshold, low=low) == max(low, threshold)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        lambda cost: smallest_safe(cost, 0.3, low=0.01),
+        lambda cost: largest_safe(lambda x: -cost(x), -0.3, low=0.01, high=100.0),
+    ],
+    ids=["smallest", "largest"],
+)
+def test_nothing_is_computed_twice(search):
+    asked = []
+
+    def cost(noise: float) -> float:
+        asked.append(noise)
+        return 1 / noise
+
+    search(cost)
+    assert len(asked) == len(set(asked))
