@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -36,6 +37,8 @@ from dpal.randomness import Words
 if TYPE_CHECKING:
     from prefect.context import SettingsContext
 
+    from tests.forked import Forks
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("DPAL_DATA", ROOT.parent / "shared" / "data"))
 
@@ -50,6 +53,10 @@ os.environ.update(
     PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL="CRITICAL",
 )
 
+# Of what is imported while tests are collected nothing is garbage, and to look takes a quarter of
+# that time.
+gc.disable()
+
 CLASSES, WIDTH = 3, 8
 PUBLIC = {"public": True, "why": "made up for tests"}
 
@@ -62,6 +69,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts whole campaigns before quick tests; within a room the order stays."""
     order = {room: place for place, room in enumerate(_LONG_FIRST)}
     items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is looked for again, and not among what stays to the end."""
+    gc.freeze()
+    gc.enable()
 
 
 class RepeatableBits:
@@ -284,6 +297,15 @@ def orchestrated(prefect_api: str) -> Iterator[str]:
     """Flows called in this process talk to the test server."""
     with flows_at(prefect_api):
         yield prefect_api
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forks]:
+    """Runs scripts in processes of their own that begin in milliseconds."""
+    from tests.forked import forks
+
+    with forks() as running:
+        yield running
 
 
 @pytest.fixture

@@ -19,7 +19,9 @@ from tests.conftest import ROOT
 
 _FORKS = """
 import gc, json, os, sys
-import matplotlib.pyplot, mlflow, pandas, prefect, sklearn, sqlalchemy, torch
+gc.disable()
+import dp_accounting.pld, matplotlib.pyplot, mlflow.pyfunc, opacus, pandas, pyarrow.parquet, torch
+import prefect.context, prefect.server.api.server, scipy.optimize, scipy.stats, sklearn, sqlalchemy
 gc.freeze()  # else each child copies, as it ends, all that was imported here
 for line in sys.stdin:
     asked = json.loads(line)
@@ -33,6 +35,8 @@ for descriptor, name in enumerate((os.devnull, asked["out"], asked["err"])):
     os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), descriptor)
 os.environ.clear()
 os.environ.update(asked["environment"])
+prefect.context.refresh_global_settings_context()
+gc.enable()
 os.chdir(asked["cwd"])
 sys.argv = ["-c", *asked["arguments"]]
 exec(asked["script"], {"__name__": "__main__"})
@@ -42,24 +46,25 @@ exec(asked["script"], {"__name__": "__main__"})
 class Forks:
     """Runs scripts, one at a time, each in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[str], added: Mapping[str, str]) -> None:
-        """Takes the process that forks.
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        """Takes the process that forks: it reads requests, and answers with exit codes."""
+        self._process = process
+
+    def run(self, script: str, *arguments: str, **added: str) -> subprocess.CompletedProcess[str]:
+        """Runs a script in the working folder, as `python -c script arguments` would.
 
         Args:
-          process: reads requests and answers with exit codes.
-          added: what the environment of scripts has beside that of this process.
+          script: it finds this project's modules.
+          arguments: of the script.
+          added: what its environment has beside that of this process.
         """
-        self._process, self._added = process, added
-
-    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs a script in the working folder, as `python -c script arguments` would."""
         assert self._process.stdin and self._process.stdout
         with TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
             asked = {
                 "script": script,
                 "arguments": arguments,
-                "environment": _environment(self._added),
+                "environment": _environment(added),
                 "cwd": str(Path.cwd()),
                 "out": str(out),
                 "err": str(err),
@@ -72,26 +77,20 @@ class Forks:
 
 
 @contextmanager
-def forks(**added: str) -> Iterator[Forks]:
-    """Starts the process that forks; scripts find this project's modules.
-
-    Args:
-      added: what their environment has beside that of this process. What Prefect reads of it when
-        it is imported stays as it is now.
-    """
+def forks() -> Iterator[Forks]:
+    """Starts the process that forks."""
     process = subprocess.Popen(
         [sys.executable, "-c", _FORKS],
-        env=_environment(added),
+        env=_environment({}),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
-        yield Forks(process, added)
+        yield Forks(process)
     finally:
-        assert process.stdin
-        process.stdin.close()
-        process.wait(30)
+        with process:  # closes its pipes, and waits
+            pass
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:

@@ -30,6 +30,8 @@ def members(package, kind):
     found = {}
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         here = importlib.import_module(module.name)
+        if not any(isinstance(value, kind) for value in vars(here).values()):
+            continue
         for name in defined_in(here):
             if isinstance(value := getattr(here, name, None), kind):
                 found[f"{module.name}.{name}"] = value

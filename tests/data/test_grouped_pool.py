@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +174,12 @@ STEPS = {
 
 
 @pytest.mark.parametrize(("step", "often"), STEPS.values(), ids=STEPS)
-def test_killed_it_is_absent_and_is_made_anew(tmp_path, step, often):
+def test_killed_it_is_absent_and_is_made_anew(tmp_path, monkeypatch, forked, step, often):
+    monkeypatch.chdir(tmp_path)
     write(tmp_path / "p.parquet", ROWS, "features", wide=False)
     program = KILLED.format(step=step, often=often, rows=ROWS, of=OF, run=SMALL)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False
-    )
-    assert run.returncode == -signal.SIGKILL
+    died = forked.run(program)
+    assert died.returncode == -signal.SIGKILL, died.stderr
     path = tmp_path / "inside" / "g.parquet"
     assert not path.exists()
     source = open_source(tmp_path / "p.parquet", Role.POOL, label_column="label")

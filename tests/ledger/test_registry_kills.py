@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from tests.conftest import ROOT, write_blobs
+from tests.conftest import write_blobs
 from tests.ledger.owning import LIMIT
 
 # Kills the process at a step, the first time that its last argument has a name.
@@ -59,12 +56,11 @@ def register() -> None:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
-def test_killed_it_is_done_by_doing_it_again(tmp_path, monkeypatch, step, before):
+def test_killed_it_is_done_by_doing_it_again(tmp_path, monkeypatch, forked, step, before):
     monkeypatch.chdir(tmp_path)
     write_blobs(tmp_path / "pool.parquet", 90, seed=1)
-    program = [sys.executable, "-c", DIES.format(step=step, before=before)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run(program, env=environment, check=False).returncode == -signal.SIGKILL
+    died = forked.run(DIES.format(step=step, before=before))
+    assert died.returncode == -signal.SIGKILL, died.stderr
     register()
     register()
     with closing(LedgerStore(Path("ledger.sqlite"))) as store:

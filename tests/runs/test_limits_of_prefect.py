@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from dpal.runs.kinds import KINDS
-from tests.forked import forks
+from tests.forked import Forks
 
 FLOWS = [
     *(kind.entrypoint.rpartition(".")[0] for kind in KINDS.values()),
@@ -26,23 +24,17 @@ print(type(host()).__name__)
 """
 
 
-@pytest.fixture(scope="module")
-def host_after() -> Iterator[Callable[[str], str]]:
+def host_after(forked: Forks, module: str) -> str:
     """The host of a process that imported one module; Prefect's brings the owner's list."""
-    with forks() as python:
-
-        def look(module: str) -> str:
-            done = python.run(LOOK, module)
-            assert done.returncode == 0, done.stderr
-            return done.stdout.strip()
-
-        yield look
+    done = forked.run(LOOK, module)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 @pytest.mark.parametrize("module", FLOWS)
-def test_every_flow_brings_the_owners_list(host_after, module):
-    assert host_after(module) == "PrefectHost"
+def test_every_flow_brings_the_owners_list(forked, module):
+    assert host_after(forked, module) == "PrefectHost"
 
 
-def test_the_library_alone_has_no_list(host_after):
-    assert host_after("dpal.runs.start_model") == "Host"
+def test_the_library_alone_has_no_list(forked):
+    assert host_after(forked, "dpal.runs.start_model") == "Host"

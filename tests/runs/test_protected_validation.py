@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -221,11 +220,12 @@ dpal.run(parse_config(values))
 
 
 @pytest.mark.parametrize("here", ["drawing", "committing"])
-def test_a_run_that_is_killed_while_it_measures_draws_what_was_reserved_once(workplace, here):
+def test_a_run_that_is_killed_while_it_measures_draws_what_was_reserved_once(
+    workplace, forked, here
+):
     """SIGKILL after the reservation: before anything is on disk, and before the commit."""
     about = values(**ALONE)
-    asked = [sys.executable, "-c", KILLED, here, json.dumps(about)]
-    assert subprocess.run(asked, check=False, capture_output=True).returncode == -9
+    assert forked.run(KILLED, here, json.dumps(about)).returncode == -signal.SIGKILL
     assert entries(EntryKind.RESERVE) == NAMES[:1] and entries(EntryKind.COMMIT) == []
     counts = Path("artifacts/small/phase-0/validation.json")
     drawn = counts.read_bytes() if counts.exists() else None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +19,6 @@ from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.ensemble_hold import hold_ensemble
 from dpal.runs.ensemble_votes import release_labels
 from dpal.runs.teachers import TEACHERS, deal_records, train_teachers
-from tests.conftest import ROOT
 from tests.flows.voting import settings, write_data
 
 COUNT = 20
@@ -125,12 +121,11 @@ teachers.train_teachers(ensemble)
 
 
 @pytest.mark.parametrize("done", [0, 6, COUNT - 1])
-def test_killed_they_go_on_with_the_same_copy_and_become_the_same(done, small_blocks):
+def test_killed_they_go_on_with_the_same_copy_and_become_the_same(done, small_blocks, forked):
     undisturbed = planned("undisturbed", **GROUPS)
     train_teachers(undisturbed)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    program = [sys.executable, "-c", DIES.format(teachers=done)]
-    assert subprocess.run(program, env=environment, check=False).returncode == -signal.SIGKILL
+    died = forked.run(DIES.format(teachers=done))
+    assert died.returncode == -signal.SIGKILL, died.stderr
     killed = planned("killed", **GROUPS)
     assert TEACHERS.made(killed) == done
     before = killed.grouped_file.stat()

@@ -15,7 +15,6 @@ from dpal.errors import PlanRejected, RecordsRegistered
 from dpal.runs.execute import execute_run
 from dpal.runs.kinds import KINDS
 from tests.conftest import write_blobs
-from tests.forked import forks
 
 ROOT = Path(__file__).parent.parent.parent
 MOST_LINES = 80
@@ -28,17 +27,16 @@ main()
 """
 
 
-@pytest.fixture(scope="module")
-def call(prefect_api):
+@pytest.fixture
+def call(prefect_api, forked):
     """Runs a command in a process of its own that knows the kind; gives its output."""
-    with forks(PREFECT_API_URL=prefect_api) as python:
 
-        def run_command(*arguments):
-            done = python.run(CALL, *arguments)
-            assert done.returncode == 0, done.stdout + done.stderr
-            return done.stdout
+    def run_command(*arguments):
+        done = forked.run(CALL, *arguments, PREFECT_API_URL=prefect_api)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
-        yield run_command
+    return run_command
 
 
 @pytest.fixture

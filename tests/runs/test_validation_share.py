@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,10 +207,9 @@ dpal.run(parse_config(json.loads(sys.argv[1])))
 """
 
 
-def test_a_campaign_that_was_killed_goes_on_with_the_same_parts(workplace):
+def test_a_campaign_that_was_killed_goes_on_with_the_same_parts(workplace, forked):
     about = values(**ALONE)
-    asked = [sys.executable, "-c", KILLED, json.dumps(about)]
-    assert subprocess.run(asked, check=False, capture_output=True).returncode == -9
+    assert forked.run(KILLED, json.dumps(about)).returncode == -signal.SIGKILL
     folder = CampaignFolder(Path("artifacts/small"))
     before = pq.read_table(folder.start)["id"].to_pylist()
     dpal.run(parse_config(about))
