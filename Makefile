@@ -54,8 +54,9 @@ format: $(STAMP) ## bring the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-slow: data ## the tests that take minutes
+slow: data ## the tests that take minutes, and six times as many examples of each property
 	$(BIN)/python -m pytest -n 0 -m slow
+	$(BIN)/python -m pytest -m 'hypothesis and not slow' --hypothesis-profile thorough
 
 chosen: data ## slow tests for MINUTES: first those that the last change can reach, then by chance
 	$(BIN)/python -m tests.chosen --minutes $(MINUTES) $(CHOSEN)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import cloudpickle
 from prefect.context import hydrated_context, serialize_context
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL
 
 from dpal.book.results import CellResult, keep_result
@@ -109,4 +108,8 @@ def _end_with_parent() -> None:
 
 def _server() -> str:
     """The address of Prefect's server, as this process knows it."""
-    return str(PREFECT_API_URL.value() or SubprocessASGIServer().api_url)
+    if known := PREFECT_API_URL.value():
+        return str(known)
+    from prefect.server.api.server import SubprocessASGIServer  # takes seconds to import
+
+    return str(SubprocessASGIServer().api_url)

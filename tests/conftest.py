@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from hypothesis import settings
 
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import DpalError
@@ -52,6 +53,11 @@ os.environ.update(
     PREFECT_SERVER_ANALYTICS_ENABLED="false",
     PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL="CRITICAL",
 )
+
+# How many examples hypothesis looks for, where a test does not say it itself.
+settings.register_profile("default suite", max_examples=50)
+settings.register_profile("thorough", max_examples=300)
+settings.load_profile("default suite")
 
 # Of what is imported while tests are collected nothing is garbage, and to look takes a quarter of
 # that time.
@@ -308,20 +314,20 @@ def forked() -> Iterator[Forks]:
         yield running
 
 
-@pytest.fixture
-def dpal(prefect_api: str) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the installed command as a person would."""
+_DPAL = """
+import sys
+from flows.cli.main import main
+sys.argv = ["dpal", *sys.argv[1:]]
+main()
+"""
 
-    def call(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [command(), *arguments],
-            env={**os.environ, "PREFECT_API_URL": prefect_api, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            **options,
-        )
+
+@pytest.fixture
+def dpal(prefect_api: str, forked: Forks) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `dpal` as a person would, in a process of its own."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return forked.run(_DPAL, *arguments, PREFECT_API_URL=prefect_api, COLUMNS="200")
 
     return call
 

@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from flows.cli.terminal import _QUIET
 from tests.conftest import ROOT
 
 _FORKS = """
 import gc, json, os, sys
 gc.disable()
-import dp_accounting.pld, matplotlib.pyplot, mlflow.pyfunc, opacus, pandas, pyarrow.parquet, torch
-import prefect.context, prefect.server.api.server, scipy.optimize, scipy.stats, sklearn, sqlalchemy
+import dp_accounting.pld, matplotlib.pyplot, mlflow, pandas, prefect.context, pyarrow.parquet
+import scipy.optimize, scipy.stats, sklearn, sqlalchemy, torch
 gc.freeze()  # else each child copies, as it ends, all that was imported here
 for line in sys.stdin:
     asked = json.loads(line)
@@ -81,7 +82,7 @@ def forks() -> Iterator[Forks]:
     """Starts the process that forks."""
     process = subprocess.Popen(
         [sys.executable, "-c", _FORKS],
-        env=_environment({}),
+        env=_environment(_QUIET),  # what Prefect logs is settled when it is imported
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -21,13 +21,16 @@ def starting_prefect() -> Iterator[None]:
       PrefectNotStarted: the server ended, or made no progress.
     """
     with _loading():
-        from prefect.server.api.server import SubprocessASGIServer
         from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE
+
+        if PREFECT_API_URL.value() or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value():
+            yield
+            return
+        from prefect.server.api.server import SubprocessASGIServer  # takes two seconds to import
 
         # One for the whole process: whatever of Prefect wants a temporary server asks for this.
         shared = SubprocessASGIServer()
-        named = PREFECT_API_URL.value() or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value()
-        if named or shared.running:
+        if shared.running:
             yield
             return
         server = TemporaryServer()

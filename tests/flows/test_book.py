@@ -18,6 +18,7 @@ from dpal.book.book_run import open_book
 from dpal.files.dvc_pointers import pointed_at
 from tests.book.books import tiny
 from tests.conftest import command
+from tests.flows.calling import call
 
 FOLDER = Path("artifacts/books/tiny")
 FILE = Path("tiny.yaml")
@@ -75,22 +76,22 @@ def _require_tracked():
      (("--set", "privacy.epsilon=3"), "runtime")],
     ids=["selection", "data", "setting"],
 )  # fmt: skip
-def test_what_is_impossible_is_refused_in_a_sentence(book, dpal, arguments, named):
-    done = dpal("book", "tiny.yaml", *arguments)
+def test_what_is_impossible_is_refused_in_a_sentence(book, arguments, named):
+    done = call("book", "tiny.yaml", *arguments)
     assert done.returncode == 2
     assert named in done.stderr.splitlines()[-1]
     assert not FOLDER.exists()
 
 
-def test_a_book_that_is_not_public_is_refused(book, dpal):
+def test_a_book_that_is_not_public_is_refused(book):
     FILE.write_text(yaml.safe_dump(tiny(public=False)), encoding="utf-8")
-    done = dpal("book", "tiny.yaml", "--data", ".", "--dry-run")
+    done = call("book", "tiny.yaml", "--data", ".", "--dry-run")
     assert done.returncode == 2
     assert "public: true" in done.stderr
 
 
-def test_a_dry_run_makes_nothing(book, dpal):
-    done = dpal("book", "tiny.yaml", "--data", ".", "--dry-run")
+def test_a_dry_run_makes_nothing(book):
+    done = call("book", "tiny.yaml", "--data", ".", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "table-1" in done.stdout
     assert not FOLDER.exists()
