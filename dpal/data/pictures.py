@@ -7,6 +7,7 @@ compared with the shape that all records have before any pixel is made.
 from __future__ import annotations
 
 import io
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,11 @@ _FORMATS = ("PNG", "JPEG")  # no other of Pillow's readers ever sees a pool's by
 _GREY, _DEEP = ("1", "L"), ("I", "I;16", "I;16B", "I;16L")
 _COLOUR = ("RGB", "RGBA", "RGBX", "LA", "P", "PA", "CMYK", "YCbCr")
 _DROPPED_BITS = 8
+# Of JPEG: how frames begin (bits, height, width, components) that Pillow decodes as they are, and
+# segments that may come before and say nothing of them.
+_FRAME, _FRAMES = struct.Struct(">BHHB"), frozenset((0xC0, 0xC1, 0xC2))
+_BEFORE_FRAME = frozenset((0xDB, 0xC4, 0xDD, 0xFE, *range(0xE0, 0xF0)))
+_JPEG_MODES = {1: "L", 3: "RGB"}
 _SIXTEEN_BITS = 0xFFFF
 _PROMOTED = 257  # 255 of 8 bits is 65,535 of 16
 _SIGNATURE, _GREY_OF_16_BITS = b"\x89PNG\r\n\x1a\n", bytes((16, 0))  # depth and kind of colour
@@ -58,7 +64,13 @@ def decode_pictures(
     """
     pixels: Pixels | None = None
     for position, value in enumerate(column):
-        with _opened(value.as_py(), rows, position) as picture:
+        encoded = value.as_py()
+        if not deep and shape is not None and pixels is not None:
+            quickly = _plain_jpeg(encoded, shape)
+            if quickly is not None:
+                pixels[position] = quickly
+                continue
+        with _opened(encoded, rows, position) as picture:
             here = _shape_of(picture)
             if shape is not None and here != shape:
                 raise row_error(
@@ -135,6 +147,44 @@ def _opened(encoded: bytes, rows: RowNumbers | None, position: int) -> Iterator[
         raise row_error(
             rows, position, "holds no readable PNG or JPEG image; restore it"
         ) from error
+
+
+def _plain_jpeg(encoded: bytes, shape: Shape) -> NDArray[np.uint8] | None:
+    """Pixels of a JPEG of the shape that is expected, without what Pillow reads of it besides.
+
+    That takes longer than to decode a small picture. None for whatever is not plain, for whoever
+    decodes the others to look at.
+    """
+    frame = _frame_of(encoded)
+    if frame is None or frame != shape:
+        return None
+    channels, height, width = frame
+    mode = _JPEG_MODES[channels]
+    try:
+        picture = Image.frombytes(mode, (width, height), encoded, "jpeg", mode, "")
+    except Exception:  # it is altered, which Pillow's reader says in its own way
+        return None
+    return np.asarray(picture, dtype=np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def _frame_of(encoded: bytes) -> Shape | None:
+    """The shape in the header of a plain JPEG of 8 bits; None for anything else.
+
+    Segment by segment, each where the last one ends, as the decoder goes: it finds the same frame.
+    """
+    place, last = 2, len(encoded) - 10
+    if encoded[:2] != b"\xff\xd8":
+        return None
+    while place < last and encoded[place] == 0xFF:
+        if (kind := encoded[place + 1]) in _FRAMES:
+            bits, height, width, channels = _FRAME.unpack_from(encoded, place + 4)
+            if bits != 8 or channels not in _JPEG_MODES or not 0 < width * height <= MOST_PIXELS:
+                return None
+            return (channels, height, width)
+        if kind not in _BEFORE_FRAME:
+            return None
+        place += 2 + int.from_bytes(encoded[place + 2 : place + 4])
+    return None
 
 
 def _shape_of(picture: Image.Image) -> Shape:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,6 +14,9 @@ from dpal.errors import LedgerError
 from dpal.files.atomic_writes import atomic_write
 from dpal.files.spreadsheets import as_cell
 from dpal.ledger.entries import Entry, EntryKind
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WHOLE, REAL, TEXT = "Int64", "Float64", "string"
 
@@ -86,6 +88,8 @@ def ledger_table(entries: Iterable[Entry]) -> pd.DataFrame:
             "digest": entry.digest,
         }
         rows += [{**common, **details} for details in _details(entry)]
+    import pandas as pd  # plans read ledgers without it
+
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     # Early ledgers took any reason, also one that no file can hold.
     table["reason"] = table["reason"].map(_writable, na_action="ignore")

@@ -6,22 +6,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from dpal.config.campaign import override
 from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, DpalError
 from dpal.planning.explain_releases import explain_releases, grown
-from dpal.reports.figures.plan import growth_figure, values_figure
-from dpal.reports.figures.style import save
 from dpal.reports.report import Table
 from dpal.runs.kinds import RunKind, kind_of
 from flows.cli.sweep_values import sweep_values
 
-Figures = Mapping[str, Callable[[], Figure]]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Drawn only when they are wanted, by what is imported then: matplotlib takes half a second.
+Figures = Mapping[str, "Callable[[], Figure]"]
 T = TypeVar("T")
 
 _PROMISE = ("target_epsilon", "delta", "adjacency", "unit", "accountant")
@@ -76,11 +77,17 @@ class RunPlanViews:
             explanation = explain_releases(certified)
             record["explanation"] = [asdict(remark) for remark in explanation]
             words += [(remark.topic, remark.text) for remark in explanation]
+
+        def drawn() -> Figure:
+            from dpal.reports.figures.plan import growth_figure
+
+            return growth_figure(summary, grown(plan))
+
         return PlanView(
             record=record,
             tables=tuple(run.plan_tables()),
             words=tuple(words),
-            figures={"budget-by-release.png": lambda: growth_figure(summary, grown(plan))},
+            figures={"budget-by-release.png": drawn},
         )
 
     def sweep(self, config: RunConfig, text: str) -> PlanView:
@@ -117,6 +124,8 @@ class RunPlanViews:
 
 def save_figures(figures: Figures, folder: Path) -> list[str]:
     """Writes figures and returns their paths."""
+    from dpal.reports.figures.style import save
+
     for name, figure in figures.items():
         save(figure(), folder / name)
     return [str(folder / name) for name in figures]
@@ -158,6 +167,12 @@ def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]])
     varied = list(settings[0])
     columns = (*varied, *kind.telling, "epsilon", "second opinion")
     table = Table(title, columns, tuple(_cells(row, varied, kind.telling) for row in rows))
+
+    def drawn() -> Figure:
+        from dpal.reports.figures.plan import values_figure
+
+        return values_figure(config.name, varied, rows, kind.telling)
+
     name = f"sweep-{varied[0]}.png" if len(varied) == 1 else "comparison.png"
     return PlanView(
         record={"name": config.name, "varied": varied, "rows": rows},
@@ -167,7 +182,7 @@ def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]])
             for row in rows
             if not row["planned"]
         ),
-        figures={name: lambda: values_figure(config.name, varied, rows, kind.telling)},
+        figures={name: drawn},
     )
 
 

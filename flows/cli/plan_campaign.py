@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from dpal.config.campaign import AcquisitionWish, CampaignConfig, override, parse_config
 from dpal.config.runtime import RunConfig
@@ -21,13 +19,6 @@ from dpal.planning.paper_plan import PublishedSchedule, published_schedule
 from dpal.planning.plan_doubts import plan_doubts
 from dpal.planning.timeline import timeline
 from dpal.reports.expected_figures import expected_figures_table, expected_words
-from dpal.reports.figures.alternatives import comparison_figure, plan_sweep_figure
-from dpal.reports.figures.plan import (
-    cohorts_figure,
-    promise_words,
-    schedule_figure,
-    spending_figure,
-)
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.report import Table
 from dpal.reports.search_table import search_in_plan
@@ -44,6 +35,9 @@ from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened
 from dpal.runs.rehearsed_plan import rehearse_start
 from flows.cli.plan_any import PlanView, RunPlanViews, with_progress_bar
 from flows.cli.sweep_values import sweep_values
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _DECIDING = (
     "privacy",
@@ -226,11 +220,16 @@ def _verdict(schedule: PublishedSchedule) -> str:
 
 
 def _plan_figures(plan: Plan) -> dict[str, Callable[[], Figure]]:
-    return {
-        "budget-by-release.png": lambda: spending_figure(plan, timeline(plan)),
-        "budget-by-cohort.png": lambda: cohorts_figure(plan, timeline(plan)),
-        "schedule.png": lambda: schedule_figure(plan),
-    }
+    def drawn(name: str) -> Figure:
+        from dpal.reports.figures.plan import cohorts_figure, schedule_figure, spending_figure
+
+        if name == "schedule.png":
+            return schedule_figure(plan)
+        draw = spending_figure if name == "budget-by-release.png" else cohorts_figure
+        return draw(plan, timeline(plan))
+
+    names = ("budget-by-release.png", "budget-by-cohort.png", "schedule.png")
+    return {name: partial(drawn, name) for name in names}
 
 
 def _parse_sweep(config: CampaignConfig, text: str) -> tuple[str, list[Any]]:
@@ -282,14 +281,19 @@ def _swept(
         attempt({key: value}, partial(_plan_with, config, plan, key, value)).record()
         for value in with_progress_bar(values)
     ]
+
+    def drawn() -> Figure:
+        from dpal.reports.figures.alternatives import plan_sweep_figure
+        from dpal.reports.figures.plan import promise_words
+
+        return plan_sweep_figure(key, rows, promise_words(spec, swept=key))
+
     table = Table(f"Plans over {key}", (key, *_COLUMNS), _cells(rows, (key,)))
     return PlanView(
         record={**_promised(spec), "key": key, "rows": rows},
         tables=(table,),
         words=_notes(rows, (key,)),
-        figures={
-            f"sweep-{key}.png": lambda: plan_sweep_figure(key, rows, promise_words(spec, swept=key))
-        },
+        figures={f"sweep-{key}.png": drawn},
     )
 
 
@@ -299,13 +303,20 @@ def _compared(spec: CampaignSpec) -> PlanView:
         consider(setting, wish).record()
         for setting, wish in with_progress_bar(list(variants(spec)))
     ]
+
+    def drawn() -> Figure:
+        from dpal.reports.figures.alternatives import comparison_figure
+        from dpal.reports.figures.plan import promise_words
+
+        return comparison_figure(rows, promise_words(spec))
+
     varied = ("strategy", "selection")
     table = Table("Strategies and ways to select", (*varied, *_COLUMNS), _cells(rows, varied))
     return PlanView(
         record={**_promised(spec), "rows": rows},
         tables=(table,),
         words=_notes(rows, varied),
-        figures={"comparison.png": lambda: comparison_figure(rows, promise_words(spec))},
+        figures={"comparison.png": drawn},
     )
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from dpal.data import pictures
 from dpal.data.parquet import RowNumbers
 from dpal.data.pictures import MOST_PIXELS, decode_pictures
 from dpal.errors import DataError
@@ -161,3 +162,59 @@ def test_no_altered_byte_of_any_kind_ends_in_anything_but_a_sentence(mode):
             said += 1
             assert "row 40" in error.for_owner() and "\n" not in str(error)
     assert said > 100
+
+
+JPEGS = {
+    "grey": ("L", {}),
+    "colours": ("RGB", {}),
+    "progressive": ("RGB", {"progressive": True}),
+    "all colours kept": ("RGB", {"subsampling": 0, "quality": 100}),
+    "a comment": ("RGB", {"comment": b"\xff\xc0\x00\x11\x08\x00\x01\x00\x01\x03"}),
+    "four inks": ("CMYK", {}),
+}
+
+
+def noise(mode: str, seed: int) -> Image.Image:
+    colours = len(Image.new(mode, (1, 1)).getbands())
+    pixels = np.random.default_rng(seed).integers(0, 256, (24, 17, colours), np.uint8)
+    return Image.frombytes(mode, (17, 24), pixels.tobytes())
+
+
+@pytest.mark.parametrize(("mode", "options"), JPEGS.values(), ids=JPEGS)
+def test_jpegs_are_read_quickly_and_as_pillow_reads_them(mode, options, monkeypatch):
+    encoded = [saved(noise(mode, seed), "JPEG", **options) for seed in range(3)]
+    opened, real = [], Image.open
+
+    def watched(*given, **named):
+        opened.append(given)
+        return real(*given, **named)
+
+    monkeypatch.setattr(Image, "open", watched)
+    found = decode_pictures(pa.array(encoded, pa.binary()), rows=ROWS)
+    assert len(opened) == (3 if mode == "CMYK" else 1)
+    for pixels, content in zip(found, encoded, strict=True):
+        expected = np.asarray(real(io.BytesIO(content)).convert("L" if mode == "L" else "RGB"))
+        assert np.array_equal(
+            pixels, expected[None] if mode == "L" else expected.transpose(2, 0, 1)
+        )
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_an_altered_jpeg_is_read_or_refused_as_by_pillow(mode, monkeypatch):
+    first, whole = (saved(noise(mode, seed), "JPEG") for seed in (1, 2))
+    random.seed(5)
+    altered = [whole[:40], whole[:-30], whole[: len(whole) // 2]]
+    for _ in range(300):
+        place = random.randrange(len(whole))
+        altered.append(whole[:place] + bytes([random.randrange(256)]) + whole[place + 1 :])
+
+    def outcome(content: bytes) -> bytes | None:
+        try:
+            return decode_pictures(pa.array([first, content], pa.binary()), rows=ROWS).tobytes()
+        except DataError:
+            return None
+
+    quick = [outcome(content) for content in altered]
+    monkeypatch.setattr(pictures, "_plain_jpeg", lambda *given: None)
+    assert quick == [outcome(content) for content in altered]
+    assert None in quick and len(set(quick)) > 100

@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -100,6 +99,8 @@ def cell_numbers(column: pa.Array) -> Floats:
     if pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_boolean(column.type):
         values = np.array(pc.fill_null(column.cast(pa.float64()), np.nan), dtype=np.float64)
     else:
+        import pandas as pd
+
         series = pd.Series(cell_texts(column), dtype=object)
         values = pd.to_numeric(series, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     return np.where(np.isfinite(values), values, np.nan)
@@ -107,6 +108,8 @@ def cell_numbers(column: pa.Array) -> Floats:
 
 def cell_days(column: pa.Array) -> Floats:
     """Cells as days since 1970, shape (n,); NaN where one is missing or no date (ISO 8601)."""
+    import pandas as pd
+
     series = pd.Series(cell_texts(column), dtype=object)
     dates = pd.to_datetime(series, errors="coerce", format="ISO8601", utc=True)
     # Nanoseconds would end in 2262, and begin again in 1677.
