@@ -112,8 +112,8 @@ def test_the_plan_is_a_table_for_people(called, workplace):
         (("plan", "c.yaml", "--jsn"), "No such option"),
         (("plan",), "Missing argument"),
         (("report", "nowhere"), "nowhere is not"),
-        (("ledger", "show", "nowhere"), "is not a campaign folder"),
-        (("label", "nowhere", "labels.csv"), "is not a campaign folder"),
+        (("ledger", "show", "nowhere"), "nowhere is not"),
+        (("label", "nowhere", "labels.csv"), "nowhere is not"),
         (("run", "c.yaml", "--set", "runtime.device=gpu9"), "runtime.device 'gpu9' is"),
     ],
 )
