@@ -10,8 +10,9 @@ from dpal.models.architectures import ARCHITECTURES
 from dpal.runs.bundle_inference import ENTRY, bundled_sources, imported_modules
 
 AT_ONCE = {"PIL", "numpy", "pandas", "pyarrow", "safetensors", "torch"}
-# Inside functions: of texts alone, and of noise, which no prediction draws.
-LATER = {"tokenizers", "cryptography"}
+# Inside functions: of texts alone, of noise, which no prediction draws, and of cells of tables,
+# which plans get by without.
+LATER = {"tokenizers", "cryptography", "pandas"}
 # The rooms of dpal that predictions need. Training is there for `predictions.py` and its losses.
 ROOMS = {"canonical", "check", "data", "errors", "features", "inference", "labels", "models",
          "plugins", "randomness", "training"}  # fmt: skip
