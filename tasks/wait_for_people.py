@@ -16,7 +16,6 @@ from prefect.client.schemas.responses import SetStateStatus
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound, Pause
 from prefect.input import (
-    create_flow_run_input,
     delete_flow_run_input,
     keyset_from_paused_state,
     read_flow_run_input,
@@ -121,11 +120,21 @@ def wait_for_labels(job: LabelingJob, files: PhaseFolder, pending: LabelsPending
     state = wanted(timeout_seconds=_PATIENCE_SECONDS, pause_key=key, message=str(pending))
     if form is not None:
         places = keyset_from_paused_state(state)
-        create_flow_run_input(key=places["schema"], value=form.schema, flow_run_id=run)
-        create_flow_run_input(key=places["description"], value=form.description, flow_run_id=run)
         state.state_details.run_input_keyset = places
     answer = retry_while_prefect_is_down(lambda client: client.set_flow_run_state(run, state))
+    if form is not None:
+        # Afterwards: as a run is suspended, Prefect forgets what lies under these keys.
+        shown = {places["schema"]: form.schema, places["description"]: form.description}
+        for place, value in shown.items():
+            _keep_on_page(run, place, value)
     raise Pause(str(pending), state=answer.state)
+
+
+def _keep_on_page(run: UUID, place: str, value: Any) -> None:
+    written = json.dumps(value)
+    retry_while_prefect_is_down(
+        lambda client: client.create_flow_run_input(flow_run_id=run, key=place, value=written)
+    )
 
 
 def form_answers(waiting: Waiting) -> dict[str, Any] | None:
