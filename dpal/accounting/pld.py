@@ -220,13 +220,16 @@ def _exponential(logs: Spectrum) -> Spectrum:
     return powers
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)  # a grid has up to two million losses
 def _exponents(grid: Grid) -> tuple[Values, Values]:
     """e^loss and e^-loss of a grid's losses."""
     losses = grid.losses
     if losses[0] < -600 or losses[-1] > 600:
         raise ParameterError("privacy losses beyond 600 cannot be accounted for; use more noise")
-    return np.exp(losses), np.exp(-losses)
+    rising, falling = np.exp(losses), np.exp(-losses)
+    for shared in (rising, falling):
+        shared.flags.writeable = False
+    return rising, falling
 
 
 def _counted(events: Iterable[Event]) -> list[tuple[MechanismStep, int]]:

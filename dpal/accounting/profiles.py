@@ -135,7 +135,7 @@ class PrivacyProfile:
         return PrivacyProfile(grid, mixed).raised(infinite + rounding)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)  # a grid has up to two million of them
 def _losses(grid: Grid) -> Values:
     losses = grid.interval * np.arange(grid.low, grid.low + grid.size, dtype=np.float64)
     losses.flags.writeable = False

@@ -202,7 +202,9 @@ def _unpacked(libspu: Any, data: bytes) -> Any:
 
 def _keep(path: str, evaluation: bytes, **arrays: np.ndarray) -> None:
     place = Path(path)
-    partial = place.with_name(f".{place.name}.part")  # whoever reads the folder sees whole files
+    partial = place.with_name(
+        f".{place.name}.{os.getpid()}.part"
+    )  # whoever reads the folder sees whole files
     partial.unlink(missing_ok=True)
     partial.touch(mode=0o600)
     with partial.open("wb") as stream:

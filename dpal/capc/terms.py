@@ -44,8 +44,24 @@ class VoteMode(StrEnum):
     SHARES = "shares"
 
 
+class _InMode:
+    """What is said of terms and of their batches alike."""
+
+    mode: VoteMode
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether sites and who asks compute without a dealer."""
+        return self.mode == VoteMode.STRICT
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether outcomes come in shares that were made before."""
+        return self.mode == VoteMode.SHARES
+
+
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class Terms(_InMode):
     """Who votes on what, and with how much noise.
 
     Attributes:
@@ -120,16 +136,6 @@ class Terms:
             require_outcomes(self.mechanism)
 
     @property
-    def is_strict(self) -> bool:
-        """Whether sites and who asks compute without a dealer."""
-        return self.mode == VoteMode.STRICT
-
-    @property
-    def has_shares(self) -> bool:
-        """Whether outcomes come in shares that were made before."""
-        return self.mode == VoteMode.SHARES
-
-    @property
     def rule(self) -> BallotRule:
         """How a site's ballot follows from its model."""
         return ballot_rule(self.mechanism, self.labels, self.limit)
@@ -162,7 +168,7 @@ class Terms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryBatch:
+class QueryBatch(_InMode):
     """Queries that are answered together.
 
     Attributes:
@@ -186,16 +192,6 @@ class QueryBatch:
     sites: tuple[str, ...]
     dealer: str
     mode: VoteMode = VoteMode.HELPER
-
-    @property
-    def is_strict(self) -> bool:
-        """As `Terms.is_strict`."""
-        return self.mode == VoteMode.STRICT
-
-    @property
-    def has_shares(self) -> bool:
-        """As `Terms.has_shares`."""
-        return self.mode == VoteMode.SHARES
 
     @property
     def compared(self) -> int:
