@@ -11,7 +11,7 @@ from dpal.config.campaign import CampaignConfig
 from dpal.errors import TrainingStopped
 from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.planning.campaign_plan import Phase
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.close_phase import is_finished
 from dpal.runs.kinds import CAMPAIGN, folder_of, parse_as
 from dpal.runs.labeling_job import LabelingJob
@@ -45,6 +45,7 @@ from tasks.campaign_page import (
     tell_training,
     tell_waiting,
 )
+from tasks.dvc_versions import version_phase
 from tasks.prefect_client import await_server
 from tasks.tracking.campaign_runs import (
     track_campaign,
@@ -57,7 +58,6 @@ from tasks.tracking.whole_runs import reach_tracking
 from tasks.training_monitor import watching_for_cancellation, without_heart
 from tasks.training_pool.phase_files import at_hand, order_training, receipt_of, take_over
 from tasks.training_pool.phase_order import train_on_pool, wait_for_earlier
-from tasks.versioning import version_phase
 from tasks.wait_for_people import wait_for_labels
 from tasks.write_reports import write_report
 

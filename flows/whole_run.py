@@ -21,12 +21,12 @@ from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
+from tasks.dvc_versions import version_released
 from tasks.flow_run_page import run_name
 from tasks.tracking.mlflow_connection import watching_server
 from tasks.tracking.whole_runs import reach_tracking, track_finished
 from tasks.training_monitor import watching_for_cancellation
 from tasks.training_pool.repeatable_order import wait_for_earlier_repeatable
-from tasks.versioning import version_released
 from tasks.whole_run import advance, certify, prepare, tracked
 from tasks.whole_run_page import tell_run, tell_run_end
 from tasks.write_reports import write_report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefect.artifacts import create_table_artifact
 
-from dpal.reports.summary import plan_table, promise
+from dpal.reports.plan_and_phase_tables import plan_table, promise
 from dpal.runs import close_phase as closing
 from dpal.runs import (
     labeling,
@@ -16,7 +16,7 @@ from dpal.runs import (
 from dpal.runs import prepare_campaign as preparing
 from dpal.runs import search_settings as searching
 from dpal.runs import select_records as selecting
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from tasks.boundary import releasing_task, task
 
 prepare_campaign = task()(preparing.prepare_campaign)

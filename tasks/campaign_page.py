@@ -15,7 +15,7 @@ from dpal.reports.figures.campaign import budget_figure
 from dpal.reports.figures.style import as_png
 from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done
 from dpal.reports.validation_figures import worthless
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.released_phase import reached
 from tasks.boundary import is_public

@@ -33,7 +33,7 @@ class PrefectHost(Host):
         """On the workers of a task runner, where settings say so."""
         if runtime.task_runner is TaskRunnerKind.LOCAL:
             return map(work, parts)
-        from tasks.sharding import PARTS, run_parts  # its tasks are made by what installs this
+        from tasks.run_parts import PARTS, run_parts  # its tasks are made by what installs this
 
         return run_parts(PARTS[work], parts, runtime)
 

@@ -16,7 +16,7 @@ from dpal.data.inbox.folder import Inbox
 from dpal.data.inbox.state import WATCHES, Stage, WatchFolder, WatchState
 from dpal.errors import LedgerError, LedgerMissing
 from dpal.files.atomic_writes import sweep
-from dpal.ledger.datasets import DataSet, data_sets
+from dpal.ledger.data_set_accounts import DataSet, data_sets
 from dpal.reports.ledger_tables import blocks_table, limit_in_words
 from dpal.reports.ledger_words import left_of_limit
 from dpal.reports.render.markdown import block_in_markdown, literal

@@ -16,17 +16,17 @@ from prefect.states import Scheduled
 from dpal.canonical import digest
 from dpal.config.campaign import CampaignConfig
 from dpal.config.watch import WatchConfig
-from dpal.data.inbox.quarantine import link_pool
+from dpal.data.inbox.accepted_files import link_pool
 from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchState
 from dpal.errors import CampaignBusy, DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.files.atomic_writes import write_text
-from dpal.ledger.datasets import DataSet
+from dpal.ledger.data_set_accounts import DataSet
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import leading_process
-from dpal.ledger.released_phase import is_stopped
+from dpal.ledger.release_and_stop_rules import is_stopped
 from dpal.reports.plain_language import acquisition_chosen
-from dpal.reports.summary import promise
+from dpal.reports.plan_and_phase_tables import promise
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.open_ledger import open_ledger

@@ -25,8 +25,8 @@ from dpal.acquisition.thresholds import (
 )
 from dpal.acquisition.validation_start import cut_points
 from dpal.errors import ParameterError
+from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.mechanisms.inclusion import include, uniform_below
-from dpal.mechanisms.laplace import laplace_noise
 from dpal.mechanisms.randomized_response import randomized_responses
 from dpal.planning.selection_steps import (
     HiddenGate,

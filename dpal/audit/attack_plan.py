@@ -13,10 +13,10 @@ from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.audit.attack import attack_findings, training_releases
 from dpal.audit.canaries import train_on_canaries, with_fewer_steps
 from dpal.audit.findings import AuditFinding, AuditReport
+from dpal.audit.guess_from_selection import canaries_of, replay_findings
 from dpal.audit.inclusion import inclusion_findings
 from dpal.audit.logs import log_findings
 from dpal.audit.noise import noise_findings
-from dpal.audit.replay import canaries_of, replay_findings
 from dpal.audit.samplers import sampler_findings
 from dpal.audit.selections import selection_findings
 from dpal.audit.single_draws import drill_findings

@@ -16,7 +16,7 @@ from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.two_worlds import two_worlds
-from dpal.mechanisms.histogram import noisy_counts
+from dpal.mechanisms.laplace_counts import noisy_counts
 from dpal.mechanisms.private_pca import Moments, moments_of, noisy_moments
 from dpal.planning.improvement_plan import COMPONENTS, SUPPORT, ImprovementPlan
 from dpal.planning.public_selection import Guidance

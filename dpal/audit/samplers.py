@@ -16,7 +16,7 @@ from dpal.acquisition import selection, thresholds
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.inclusion import BatchMembership, findings_about_batches
-from dpal.mechanisms import laplace, randomized_response
+from dpal.mechanisms import discrete_laplace, randomized_response
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import (
     HiddenGate,
@@ -99,7 +99,7 @@ def _(step: SecretRandomDraw, *, draws: int, rng: BitSource) -> list[AuditFindin
 @_sampled.register
 def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     epsilon = step.scores.epsilon
-    noise = laplace.laplace_noise(draws >> 4, epsilon, rng=rng)
+    noise = discrete_laplace.laplace_noise(draws >> 4, epsilon, rng=rng)
     # |Y| of discrete Laplace noise of ratio w: mean 2 w / (1 - w^2), square 2 w / (1 - w)^2.
     ratio = math.exp(-epsilon / LAPLACE_GRID)
     mean, square = 2 * ratio / (1 - ratio**2), 2 * ratio / (1 - ratio) ** 2

@@ -28,8 +28,8 @@ from dpal.book.methods import (
     PRIVATE,
     SELECTING,
 )
+from dpal.book.non_private_picks import reference_pick
 from dpal.book.parts import DataParts, make_parts
-from dpal.book.references import reference_pick
 from dpal.book.results import CellPhase, CellResult
 from dpal.book.sites_cells import make_sites_cell
 from dpal.certificate.read_and_seal import read_certificate

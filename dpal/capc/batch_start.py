@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpal.capc.guardian import GuardianBatch, begin_guardian
 from dpal.capc.held_shares import HeldShares, SharedQueries
-from dpal.capc.parties import Outbox
+from dpal.capc.party_steps import Outbox
 from dpal.capc.querier import QuerierBatch, begin_querier
 from dpal.capc.shares_querier import SharesQuerierBatch, begin_shares_querier
 from dpal.capc.shares_site import SharesSiteBatch, begin_shares_site

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cryptography import x509
 from pydantic import BaseModel
 
-from dpal.capc.certificates import (
+from dpal.capc.certificate_authority import (
     AUTHORITY,
     CERTIFICATE,
     KEY,

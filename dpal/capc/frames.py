@@ -20,7 +20,7 @@ from dpal.capc.messages import (
     QuerierDeal,
     WantedShares,
 )
-from dpal.capc.session import SESSION_BYTES, Greeting, Invitation
+from dpal.capc.session_keys import SESSION_BYTES, Greeting, Invitation
 from dpal.capc.strict_messages import kinds_to_querier, kinds_to_site
 from dpal.capc.terms import MOST_QUERIES, Terms, batch_of
 from dpal.errors import ParameterError, ProtocolError

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, cast
 from pydantic import BaseModel
 
 from dpal.capc.batch_start import GuardianState, start_guardian
-from dpal.capc.certificates import Identity, PartyRole
+from dpal.capc.certificate_authority import Identity, PartyRole
 from dpal.capc.connection import Connection, peer_of, server_context
 from dpal.capc.frames import (
     Abort,
@@ -24,8 +24,8 @@ from dpal.capc.frames import (
     Roster,
     largest_frame,
 )
-from dpal.capc.parties import Outbox, unexpected
-from dpal.capc.session import Invitation, invite
+from dpal.capc.party_steps import Outbox, unexpected
+from dpal.capc.session_keys import Invitation, invite
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, Terms, batch_of
 from dpal.errors import DpalError, ProtocolError, VoteAborted
 from dpal.randomness import secure

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpal.capc.certificates import Identity
+from dpal.capc.certificate_authority import Identity
 from dpal.capc.frames import Begin, Greet, Invite, Parcel, Ready, Roster
-from dpal.capc.parties import Outbox, require_new
-from dpal.capc.session import Invitation, SessionKeys, agree_on_keys, greet
+from dpal.capc.party_steps import Outbox, require_new
+from dpal.capc.session_keys import Invitation, SessionKeys, agree_on_keys, greet
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, Terms, batch_of
 from dpal.errors import ProtocolError
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.capc.batch_start import start_querier
-from dpal.capc.certificates import Identity
+from dpal.capc.certificate_authority import Identity
 from dpal.capc.connection import Connection, connect
 from dpal.capc.frames import Abort, Ask, Begin, Invite, Parcel, Roster, largest_frame
 from dpal.capc.guardian_service import PATIENCE

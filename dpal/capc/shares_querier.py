@@ -9,7 +9,7 @@ import numpy as np
 
 from dpal.capc.held_shares import SharedQueries
 from dpal.capc.messages import SharesCounted, SiteBegins, WantedShares
-from dpal.capc.parties import Outbox, Outgoing, unexpected
+from dpal.capc.party_steps import Outbox, Outgoing, unexpected
 from dpal.capc.querier_votes import QuerierVotes, require_secrets
 from dpal.capc.terms import GUARDIAN, QueryBatch
 from dpal.errors import ParameterError

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpal.capc.held_shares import HeldShares
 from dpal.capc.messages import SharesCounted, SiteBegins, WantedShares
-from dpal.capc.parties import Outbox, Outgoing, unexpected
+from dpal.capc.party_steps import Outbox, Outgoing, unexpected
 from dpal.capc.ring import Ring
 from dpal.capc.site_votes import SiteVotes, last_deals, require_noise_and_secrets
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch

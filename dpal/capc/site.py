@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpal.capc.guardian import product_shares, weight_masks
 from dpal.capc.messages import HiddenQuery, HiddenWeights, MaskedOutcome, SiteDeal
-from dpal.capc.parties import Outbox, Outgoing, first_round, unexpected
+from dpal.capc.party_steps import Outbox, Outgoing, first_round, unexpected
 from dpal.capc.ring import Ring, ring_product, to_ring
 from dpal.capc.site_votes import SiteVotes, last_deals, require_noise_and_secrets
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, SiteModel

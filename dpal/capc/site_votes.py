@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpal.capc.key_streams import fresh_seed
 from dpal.capc.messages import LastDeal, MaskedBallot, PaddedVotes, SiteBallotDeal, dealt_fields
-from dpal.capc.parties import Outbox, Outgoing, ballot_shares, pad, second_round, unexpected
+from dpal.capc.party_steps import Outbox, Outgoing, ballot_shares, pad, second_round, unexpected
 from dpal.capc.ring import Ring, to_ring
 from dpal.capc.shared_signs import deal_signs, sign_keys
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch

@@ -14,7 +14,7 @@ from dpal.errors import LedgerTampered
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import GENESIS, EntryKind
 from dpal.ledger.hold import HOLD_KEYS
-from dpal.ledger.released_phase import STATED_KEYS, statement_faults
+from dpal.ledger.release_and_stop_rules import STATED_KEYS, statement_faults
 
 BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
 

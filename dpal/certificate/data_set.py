@@ -11,7 +11,7 @@ from dpal.certificate.checks import Check, check_from_faults, unchecked
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.recomputed_epsilons import by_dp_accounting
 from dpal.certificate.sentences import NO_DATA_SET
-from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
+from dpal.ledger.data_set_accounts import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.release_records import release_from
 from dpal.privacy import PrivacyTarget

@@ -37,7 +37,7 @@ from dpal.config.validation import (
     without_file_of_its_own,
 )
 from dpal.errors import ConfigError, ParameterError
-from dpal.ledger.released_phase import ReleaseRule, StopRule
+from dpal.ledger.release_and_stop_rules import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
 from dpal.planning.campaign_spec import (

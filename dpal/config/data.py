@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from dpal.canonical import place_digest
 from dpal.config.guarded import Guarded
-from dpal.config.registered import Registered
+from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.features.spec import ExtractorKind as ExtractorKind

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dpal.config.guarded import Guarded, OnlyIf
-from dpal.config.registered import Registered
+from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.labelers.label_studio_rules import Agreement, Media, Rules, Skipped
-from dpal.labelers.named_labelers import LABELERS, explained, labeler_named
+from dpal.labelers.labeler_list import LABELERS, explained, labeler_named
 
 LabelerName = Annotated[
     str,

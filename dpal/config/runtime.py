@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from dpal.config.cron import require_cron, require_timezone
 from dpal.config.guarded import Guarded
-from dpal.config.registry import RegistryConfig
+from dpal.config.model_registry import RegistryConfig
 from dpal.config.section import Count, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.files.object_store import StoreHolds, require_store_url

@@ -17,7 +17,7 @@ from pydantic import (
 
 from dpal.canonical import place_digest
 from dpal.config.guarded import Guarded
-from dpal.config.registered import Registered
+from dpal.config.registered_names import Registered
 from dpal.config.section import Fraction, Section, Share
 from dpal.config.settings_form import Folded, choice
 from dpal.models.architectures import ARCHITECTURES, Architecture

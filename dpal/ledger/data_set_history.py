@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dpal.accounting.renyi_filter import NOTHING
+from dpal.ledger.data_set_accounts import Basis, BlockAccount, DataSet, data_set
 from dpal.ledger.data_set_limits import DataHold
-from dpal.ledger.datasets import Basis, BlockAccount, DataSet, data_set
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.unregistered_spend import charge_of_earlier
 

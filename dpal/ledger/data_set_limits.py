@@ -11,7 +11,7 @@ from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.accounting.renyi_filter import NOTHING
 from dpal.accounting.validation_cohort import about_pool
 from dpal.errors import DataBudgetExceeded, LedgerError
-from dpal.ledger.datasets import (
+from dpal.ledger.data_set_accounts import (
     Basis,
     BlockAccount,
     BlockShare,

@@ -30,7 +30,7 @@ from dpal.data.placed_records import PlacedRecords, place_records
 from dpal.data.sources import Source
 from dpal.errors import DataError, LedgerError, RecordsRegistered
 from dpal.files.atomic_writes import sweep, write_once
-from dpal.ledger.datasets import (
+from dpal.ledger.data_set_accounts import (
     PART,
     SALT,
     DataSet,

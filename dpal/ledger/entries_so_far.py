@@ -17,7 +17,7 @@ from dpal.errors import LedgerTampered
 from dpal.ledger.chain import VerifiedPrefix, known_keys, verify_chain
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entry_rows import entry_at, entry_of, read_entries, write_entry
-from dpal.ledger.schema import ENTRIES, TOPICS
+from dpal.ledger.schema_version import ENTRIES, TOPICS
 from dpal.ledger.taken_totals import Totals, totals_in
 from dpal.ledger.topic_tree import Branches
 from dpal.ledger.topics import (
@@ -33,7 +33,7 @@ from dpal.ledger.topics import (
     topic_line_of,
     topics_of,
 )
-from dpal.ledger.verified_prefix import Doubt, write_lines
+from dpal.ledger.verify_since import Doubt, write_lines
 
 SPENDING = (EntryKind.HOLD, EntryKind.RESERVE, EntryKind.END)  # of a campaign
 

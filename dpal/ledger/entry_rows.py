@@ -12,7 +12,7 @@ from dpal.canonical import canonical_json
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import missing_entry
 from dpal.ledger.entries import Entry, EntryKind, row_digest
-from dpal.ledger.schema import ENTRIES
+from dpal.ledger.schema_version import ENTRIES
 
 _COLUMNS = tuple(column.name for column in ENTRIES.c)
 _AT_ONCE = 1000  # rows; a ledger of any length is verified in the memory of so many

@@ -13,15 +13,15 @@ from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files.atomic_writes import roll_forward
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.campaign_view import CampaignView
+from dpal.ledger.data_set_accounts import lost_entries
 from dpal.ledger.data_set_limits import DataHold, admit, require_counted
-from dpal.ledger.datasets import lost_entries
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.folder_lock import require_claim
 from dpal.ledger.hold import hold_body, spent_before, started_from
 from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
+from dpal.ledger.release_and_stop_rules import is_stopped
 from dpal.ledger.release_records import release_of, release_record
-from dpal.ledger.released_phase import is_stopped
 from dpal.privacy import Accountant, PrivacyTarget
 
 

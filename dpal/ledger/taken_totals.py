@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dpal.accounting.renyi_filter import NOTHING, Amount
 from dpal.canonical import canonical_json
-from dpal.ledger.datasets import (
+from dpal.ledger.data_set_accounts import (
     Basis,
     BlockShare,
     Limit,

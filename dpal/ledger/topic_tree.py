@@ -15,7 +15,7 @@ from hashlib import sha256
 
 import sqlalchemy as sa
 
-from dpal.ledger.schema import TOPIC_TREE
+from dpal.ledger.schema_version import TOPIC_TREE
 
 _DEPTH = 4
 _AT_ONCE = 500  # names in a query

@@ -23,7 +23,7 @@ from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import require_claim
 from dpal.ledger.recorded_files import digests, first_changed
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.resume import RARELY, ReservedSteps, resume_attempt
+from dpal.ledger.reserved_steps import RARELY, ReservedSteps, resume_attempt
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from dpal import check
 from dpal.accounting.events import LAPLACE_GRID, PURE_EPSILONS
 from dpal.errors import ParameterError
+from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.mechanisms.gaussian import standard_normal
 from dpal.mechanisms.inclusion import include
-from dpal.mechanisms.laplace import laplace_noise
 from dpal.mechanisms.randomized_response import anchored_rates, randomized_responses
 from dpal.randomness import BitSource
 

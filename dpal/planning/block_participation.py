@@ -17,8 +17,8 @@ from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.accounting.renyi_filter import Amount
 from dpal.accounting.validation_cohort import about_pool
 from dpal.errors import DataBudgetExceeded, ParameterError, PlanRejected
+from dpal.ledger.data_set_accounts import Basis, BlockAccount, BlockShare, DataSet
 from dpal.ledger.data_set_limits import DataHold, refusal
-from dpal.ledger.datasets import Basis, BlockAccount, BlockShare, DataSet
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.certify_campaign import certified_or_next_best, certified_plan

@@ -21,7 +21,7 @@ from dpal.accounting.events import (
 )
 from dpal.canonical import LATER, plain
 from dpal.labels import Task
-from dpal.ledger.datasets import BlockShare, share_record
+from dpal.ledger.data_set_accounts import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.measured_phases import (
     expected_auc_half_width,

@@ -18,7 +18,7 @@ from dpal.planning.training_recipe import Recipe
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 if TYPE_CHECKING:
-    from dpal.ledger.datasets import BlockShare
+    from dpal.ledger.data_set_accounts import BlockShare
 
 LEAST_CHOICE = 2  # candidates of queries for each label that these ask for, at least
 USUAL_CHOICE = 4  # likewise, where nobody says how many

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dpal.reports.charts import REST, Chart, Line, axis, style_of
-from dpal.reports.summary import cohort_words, terms
+from dpal.reports.plan_and_phase_tables import cohort_words, terms
 from dpal.reports.validation_figures import headline, percent, protection_words
 
 

@@ -14,6 +14,16 @@ from dpal.reports.plain_language import (
     selection_quality,
     who_sees,
 )
+from dpal.reports.plan_and_phase_tables import (
+    cohort_table,
+    figures_in_words,
+    kept_so_far,
+    others,
+    plan_table,
+    shares_table,
+    spent_table,
+    validation_table,
+)
 from dpal.reports.report import (
     BROKEN,
     CONTROL,
@@ -27,16 +37,6 @@ from dpal.reports.report import (
 )
 from dpal.reports.run_report import RunFacts, run_report
 from dpal.reports.search_table import search_table
-from dpal.reports.summary import (
-    cohort_table,
-    figures_in_words,
-    kept_so_far,
-    others,
-    plan_table,
-    shares_table,
-    spent_table,
-    validation_table,
-)
 from dpal.reports.validation_figures import (
     against_best_before,
     headline,

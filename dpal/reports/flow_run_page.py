@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.reports.plain_language import acquisition_chosen
+from dpal.reports.plan_and_phase_tables import promise
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Block, Table, table
-from dpal.reports.summary import promise
 from dpal.reports.validation_figures import against_best_before, headline, percent
 
 _BAR = 24  # characters

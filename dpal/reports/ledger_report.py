@@ -13,12 +13,11 @@ from dpal.ledger.campaign_account import (
     campaigns_in,
     epsilons_so_far,
 )
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_history import dataset_of, history, parts_of
-from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.privacy import Unit
 from dpal.reports.charts import style_of
-from dpal.reports.commands import check_commands
 from dpal.reports.ledger_tables import (
     blocks_table,
     cohorts_table,
@@ -30,6 +29,7 @@ from dpal.reports.ledger_tables import (
     time_table,
 )
 from dpal.reports.ledger_words import when
+from dpal.reports.plan_and_phase_tables import kept_so_far, promise, terms
 from dpal.reports.report import (
     Commands,
     Legend,
@@ -40,7 +40,7 @@ from dpal.reports.report import (
     section,
     sentences,
 )
-from dpal.reports.summary import kept_so_far, promise, terms
+from dpal.reports.verify_commands import check_commands
 
 _DAYS = (
     "Entries of a campaign carry the day on which its plan was held: when each was written is not "

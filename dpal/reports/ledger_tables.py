@@ -9,8 +9,8 @@ from typing import Any
 from dpal.accounting.events import to_record
 from dpal.accounting.prior_spend import total_epsilon
 from dpal.ledger.campaign_account import CampaignAccount, State
+from dpal.ledger.data_set_accounts import DataSet, Limit
 from dpal.ledger.data_set_history import BlockCharge
-from dpal.ledger.datasets import DataSet, Limit
 from dpal.ledger.entries import Entry
 from dpal.reports.charts import style_of
 from dpal.reports.ledger_words import (
@@ -23,8 +23,8 @@ from dpal.reports.ledger_words import (
     mechanism_in_words,
     when,
 )
+from dpal.reports.plan_and_phase_tables import promise, spent_table
 from dpal.reports.report import Bar, Table, spent_bar, table
-from dpal.reports.summary import promise, spent_table
 
 _BLOCKS = ("block", "size", "epsilon taken", "share left", "by")
 _PARTS = ("block", "campaign", "state", "size", "takes part", "epsilon alone", "of it", "counted")

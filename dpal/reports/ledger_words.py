@@ -9,9 +9,9 @@ from typing import Any
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION
 from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.campaign_account import State
-from dpal.ledger.datasets import Basis
+from dpal.ledger.data_set_accounts import Basis
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.released_phase import EndStatement
+from dpal.ledger.release_and_stop_rules import EndStatement
 
 STATES = {
     State.RESERVE: "reserved",

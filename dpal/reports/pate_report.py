@@ -15,9 +15,9 @@ from dpal.reports.methods_tables import (
     labels_table,
     methods_table,
 )
+from dpal.reports.plan_and_phase_tables import terms
 from dpal.reports.report import Block, Picture, Report, capital, section
 from dpal.reports.run_report import RunFacts, run_report
-from dpal.reports.summary import terms
 from dpal.reports.validation_figures import figures_in, headline, percent
 from dpal.reports.vote_report import (
     certified_votes,

@@ -18,9 +18,9 @@ from dpal.reports.methods_tables import (
     methods_comparison_table,
     methods_table,
 )
+from dpal.reports.plan_and_phase_tables import terms
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Table, capital
-from dpal.reports.summary import terms
 
 
 @dataclass(frozen=True, kw_only=True)

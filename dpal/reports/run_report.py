@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.reports.commands import TRUSTED, check_commands
 from dpal.reports.plain_language import promised
+from dpal.reports.plan_and_phase_tables import kept_so_far, promise, terms
 from dpal.reports.report import (
     Aside,
     Block,
@@ -23,13 +23,13 @@ from dpal.reports.report import (
     sentences,
     spent_bar,
 )
-from dpal.reports.summary import kept_so_far, promise, terms
 from dpal.reports.validation_figures import (
     against_majority,
     is_protected,
     protection_words,
     worthless,
 )
+from dpal.reports.verify_commands import TRUSTED, check_commands
 from dpal.reports.worth_tables import calibration_words, classes_table, worth_table
 
 

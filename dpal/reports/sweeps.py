@@ -11,9 +11,9 @@ from typing import Any
 from dpal.planning.campaign_spec import Acquisition
 from dpal.reports.improvement_report import START
 from dpal.reports.intervals import TITLE, TOGETHER, mean_in_percent
+from dpal.reports.plan_and_phase_tables import terms
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Table, capital, table
-from dpal.reports.summary import terms
 from dpal.reports.validation_figures import figures_in, headline
 from dpal.simulation.paired_comparison import (
     PairedComparison,

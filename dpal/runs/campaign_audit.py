@@ -24,7 +24,7 @@ from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw
 from dpal.randomness import secure
 from dpal.runs.audit_run import found_in_ledger
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.made_up_records import made_up_records
 from dpal.runs.notify import notify
 from dpal.runs.select_records import draw_records

@@ -21,9 +21,9 @@ from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
 from dpal.features.spec import ExtractorSpec
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.labels import Task
+from dpal.ledger.data_set_accounts import DataSet, data_set
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Located, Registry
-from dpal.ledger.datasets import DataSet, data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger

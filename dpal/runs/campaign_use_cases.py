@@ -18,12 +18,12 @@ from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.campaign_report import STOPPED_EARLY, campaign_report
 from dpal.reports.plain_language import acquisition_chosen
+from dpal.reports.plan_and_phase_tables import figures_in_words, spent_table, validation_table
 from dpal.reports.report import Report
 from dpal.reports.search_table import search_table
-from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.runs import prepare_campaign, write_certificate
+from dpal.runs.campaign import Campaign
 from dpal.runs.campaign_audit import audit_campaign
-from dpal.runs.campaign_run import Campaign
 from dpal.runs.close_phase import close_phase, is_finished
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
 from dpal.runs.labeling_job import recorded_config

@@ -15,7 +15,7 @@ from dpal.ledger.entries_table import write_ledger
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.validation_figures import as_metrics
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.write_certificate import sign_files
 
 

@@ -16,8 +16,8 @@ from dpal.data.known_records import MarkKey
 from dpal.data.placed_records import count_distinct_owners
 from dpal.data.sources import Role, open_source
 from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.data_set_accounts import DataSet, Limit, data_sets, register_body
 from dpal.ledger.data_set_registry import Added
-from dpal.ledger.datasets import DataSet, Limit, data_sets, register_body
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs.campaign_start import registry_of

@@ -28,8 +28,8 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
+from dpal.reports.plan_and_phase_tables import shares_table
 from dpal.reports.report import Table
-from dpal.reports.summary import shares_table
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_votes

@@ -17,9 +17,9 @@ from dpal.config.teachers import AUTO
 from dpal.data.partitions import has_column
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerMissing
+from dpal.ledger.data_set_accounts import DataSet, data_set
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Located
-from dpal.ledger.datasets import DataSet, data_set
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.block_participation import hold_in_full

@@ -24,7 +24,14 @@ from dpal.reports.improvement_report import (
 from dpal.reports.report import Picture, Report
 from dpal.reports.validation_figures import tracked_figures
 from dpal.runs.execute import execute_run
-from dpal.runs.fine_tuning import (
+from dpal.runs.improvement_outputs import (
+    CENTRAL,
+    certify_improved,
+    draw_central,
+    record_improvement,
+)
+from dpal.runs.improvement_run import Improving
+from dpal.runs.learn_from_public import (
     FINE_TUNING,
     ROTATIONS,
     ask_public_labeler,
@@ -33,8 +40,6 @@ from dpal.runs.fine_tuning import (
     fine_tune_model,
     pretrain_on_rotations,
 )
-from dpal.runs.improvement_report import CENTRAL, certify_improved, draw_central, record_improvement
-from dpal.runs.improvement_run import Improving
 from dpal.runs.near_private_hold import end_guidance, hold_guidance
 from dpal.runs.near_private_releases import release_components, release_support
 from dpal.runs.prepare_improvement import (

@@ -20,7 +20,7 @@ from dpal.labelers.file import accept_labels
 from dpal.labels import Task
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_plan import Phase
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.host import host
 from dpal.runs.labelers import labeler_of
 from dpal.runs.labeling_job import LabelingJob, recorded

@@ -14,7 +14,7 @@ from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.label_studio_questions import Question
 from dpal.labels import Task
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.kinds import campaign_of, recorded_kind
 from dpal.runs.labelers import NamedLabeler, labeler_of
 from dpal.runs.open_sources import holding_out

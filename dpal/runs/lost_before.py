@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.data.sources import Source
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_registry import EarlierOn
-from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.unregistered_spend import PastCampaigns

@@ -10,8 +10,8 @@ from dpal.data.pool_files import digest_of
 from dpal.errors import LedgerError, ParameterError
 from dpal.files.artifacts import RECORD
 from dpal.files.atomic_writes import sweep
+from dpal.ledger.data_set_accounts import Basis, BlockShare, data_set
 from dpal.ledger.data_set_limits import DataHold
-from dpal.ledger.datasets import Basis, BlockShare, data_set
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.improvement_run import Improving
 from dpal.runs.run import hold

@@ -20,7 +20,7 @@ from dpal.data.labeling_state import EXCLUDED, cohort_column
 from dpal.data.sources import Source
 from dpal.errors import DataError, ParameterError
 from dpal.files.atomic_writes import atomic_write
-from dpal.mechanisms.histogram import noisy_counts
+from dpal.mechanisms.laplace_counts import noisy_counts
 from dpal.mechanisms.private_pca import components_of, moments_of, noisy_moments
 from dpal.planning.improvement_plan import COMPONENTS, SUPPORT
 from dpal.planning.public_selection import Guidance

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpal.files.artifacts import campaigns_of
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.notify import notify
 
 

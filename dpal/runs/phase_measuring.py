@@ -32,7 +32,7 @@ from dpal.reports.validation_figures import (
     interval_ends,
     percent,
 )
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.measured_figures import public_figures, worth_figures
 from dpal.runs.notify import notify
 from dpal.runs.phase_training import model_with

@@ -20,13 +20,13 @@ from dpal.data.records import WORKERS, load_labeled
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.resume import ReservedSteps
+from dpal.ledger.reserved_steps import ReservedSteps
 from dpal.ledger.training_releases import TrainingRelease
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase, trial_release
 from dpal.planning.campaign_spec import Acquisition, OptimizerSpec, SelectionMode
 from dpal.randomness import secure
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
 from dpal.runs.search_choice import optimizer_of, search_choice

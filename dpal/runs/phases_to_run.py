@@ -7,11 +7,11 @@ from typing import Any
 
 from dpal.config.campaign import CampaignConfig
 from dpal.ledger.attempt_names import planned_name
+from dpal.ledger.release_and_stop_rules import EndStatement
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.released_phase import EndStatement
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.validation_figures import headline_key
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.released_phase import validation_curve
 

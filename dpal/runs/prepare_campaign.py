@@ -40,14 +40,14 @@ from dpal.data.validation_set import (
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import RECORD
 from dpal.files.atomic_writes import atomic_write
-from dpal.ledger.datasets import data_set
+from dpal.ledger.data_set_accounts import data_set
 from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, ThresholdStart
 from dpal.privacy import Unit
-from dpal.reports.summary import other_strategy, promise
+from dpal.reports.plan_and_phase_tables import other_strategy, promise
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.campaign_start import (
     CampaignStart,
     SpecFor,

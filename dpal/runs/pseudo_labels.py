@@ -20,7 +20,7 @@ from dpal.data.readers import raw_batches, records_of
 from dpal.labels import Task
 from dpal.planning.campaign_plan import Phase
 from dpal.randomness import secure
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.phase_training import load_model
 from dpal.training.augmentation import view_generator

@@ -13,7 +13,7 @@ import yaml
 
 from dpal.canonical import digest, file_digest
 from dpal.capc.account import certified_account
-from dpal.capc.certificates import PartyRole, load_identity
+from dpal.capc.certificate_authority import PartyRole, load_identity
 from dpal.capc.terms import Terms
 from dpal.config.capc import QuerierConfig, SitesVoteConfig, parse_capc
 from dpal.config.retraining import RetrainingConfig

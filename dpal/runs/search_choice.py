@@ -10,7 +10,7 @@ from typing import Any
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder, damaged
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from dpal.files.atomic_writes import write_text
-from dpal.ledger.resume import ReservedSteps
+from dpal.ledger.reserved_steps import ReservedSteps
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.measured_phases import figures_name
 from dpal.reports.search_table import settings_in_words
 from dpal.reports.validation_figures import as_metrics, headline, percent
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.phase_measuring import Measured, figures_of

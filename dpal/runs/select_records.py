@@ -41,7 +41,7 @@ from dpal.planning.campaign_plan import Phase
 from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw, starts_at_validation
 from dpal.randomness import BitSource, secure
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.pseudo_labels import ask_nobody

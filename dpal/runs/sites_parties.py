@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from dpal.canonical import digest
-from dpal.capc.certificates import Identity, PartyRole, load_identity
+from dpal.capc.certificate_authority import Identity, PartyRole, load_identity
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.held_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.querier_service import ask_sites

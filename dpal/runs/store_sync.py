@@ -24,7 +24,7 @@ from dpal.files.object_store import (
     is_confidential,
 )
 from dpal.ledger.attempt_names import planned_name
-from dpal.ledger.datasets import data_sets
+from dpal.ledger.data_set_accounts import data_sets
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.recorded_files import name_below
 from dpal.runs.notify import notify

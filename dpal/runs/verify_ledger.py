@@ -13,7 +13,7 @@ from dpal.errors import LedgerMissing, LedgerTampered
 from dpal.files.artifacts import NO_HEAD, CampaignFolder, campaigns_of
 from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.chain import verify_chain
-from dpal.ledger.datasets import lost_entries
+from dpal.ledger.data_set_accounts import lost_entries
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.open_ledger import ledger_of_all, open_ledger, recorded_ledger

@@ -12,7 +12,7 @@ from dpal.canonical import file_digest, plain
 from dpal.certificate.author import Trust, author_of, ledger_keys
 from dpal.certificate.checks import any_failed
 from dpal.certificate.exports import head_of, sign_export
-from dpal.certificate.make_certificate import certificate_of, text_to_keep
+from dpal.certificate.make_campaign_certificate import certificate_of, text_to_keep
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.config.runtime import RuntimeConfig
@@ -22,7 +22,7 @@ from dpal.files.atomic_writes import write_text, write_together
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.chain import known_keys
 from dpal.ledger.entries import Entry
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import anchors_of
 

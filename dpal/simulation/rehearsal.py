@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpal.acquisition.reference import exact_top_k
+from dpal.acquisition.non_private_selection import exact_top_k
 from dpal.acquisition.scores import Passes, Scores, score, score_function
 from dpal.acquisition.selection import QueryHistory, Selection, select
 from dpal.acquisition.strata import Strata, strata_of

@@ -1,5 +1,7 @@
 """How a record's gradient is bounded, and how much noise goes with the bound.
 
+Kinds are named in `dpal.planning.training_recipe.ClippingKind`.
+
 Source:
   Per layer: McMahan, Ramage, Talwar & Zhang (2018), Sec. 3 (each layer to its share).
   Adaptive: Andrew, Thakkar, McMahan & Ramaswamy (2021), Algorithm 1 and Theorem 1.

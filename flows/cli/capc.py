@@ -31,7 +31,7 @@ def authority_command(
     name: Annotated[str, typer.Option(help="What its certificate calls it.")],
 ) -> None:
     """Make a certificate authority: who enrols the parties of a vote."""
-    from dpal.capc.certificates import AUTHORITY, REVOKED, make_authority
+    from dpal.capc.certificate_authority import AUTHORITY, REVOKED, make_authority
 
     make_authority(folder, name)
     out.print(
@@ -47,7 +47,7 @@ def key_command(
     role: Annotated[str, typer.Option(help="guardian, site or querier.")],
 ) -> None:
     """Make a party's key, which stays here, and a request for its certificate."""
-    from dpal.capc.certificates import REQUEST, PartyRole, make_key, request_fingerprint
+    from dpal.capc.certificate_authority import REQUEST, PartyRole, make_key, request_fingerprint
 
     if role not in set(PartyRole):
         raise ConfigError(f"--role {role} is none; use {', '.join(PartyRole)}")
@@ -70,7 +70,7 @@ def enrol_command(
     ] = "",
 ) -> None:
     """Say whose request it is; sign it, where --fingerprint is what the party says of it."""
-    from dpal.capc.certificates import CERTIFICATE, enrol, requested
+    from dpal.capc.certificate_authority import CERTIFICATE, enrol, requested
 
     name, role, found = requested(request)
     out.print(f"{request}: the {role} {name}, fingerprint {found}", markup=False)
@@ -91,7 +91,7 @@ def revoke_command(
     certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE")],
 ) -> None:
     """List a certificate as one that counts no more."""
-    from dpal.capc.certificates import REVOKED, revoke
+    from dpal.capc.certificate_authority import REVOKED, revoke
 
     listed = revoke(folder, certificate)
     out.print(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpal.capc import sidecar_cnn
-from dpal.capc.certificates import AUTHORITY, CERTIFICATE, KEY
+from dpal.capc.certificate_authority import AUTHORITY, CERTIFICATE, KEY
 from dpal.config.capc import CnnConfig
 from dpal.errors import ConfigError, VoteAborted
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dpal.errors import VoteAborted
-from dpal.runs.sites_demo import Demo, prepare_demo, write_demo_page
+from dpal.runs.sites_demo_files import Demo, prepare_demo, write_demo_page
 
 _SECONDS = 120.0  # for the sites to be there, on a busy machine
 _END_SECONDS = 5.0

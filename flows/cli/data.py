@@ -55,7 +55,7 @@ def register_command(
     What runs without a data set spent on them before counts, as far as this ledger knows.
     """
     from dpal.accounting.renyi_filter import RenyiFilter
-    from dpal.ledger.datasets import Limit
+    from dpal.ledger.data_set_accounts import Limit
     from dpal.privacy import choose_delta
     from dpal.reports.ledger_tables import limit_in_words
     from dpal.runs import data_sets

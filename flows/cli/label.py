@@ -13,7 +13,7 @@ from flows.cli.terminal import err, out
 
 if TYPE_CHECKING:
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
-    from dpal.runs.labelers.named import LabelingProgress
+    from dpal.runs.labelers.labeler_base import LabelingProgress
 
 LABEL_EXAMPLE = "Example: dpal label artifacts/digits labels.csv"
 COLLECT_EXAMPLE = "Example: dpal collect --listen 8095"

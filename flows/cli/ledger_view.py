@@ -18,8 +18,8 @@ from dpal.ledger.campaign_account import (
     epsilons_so_far,
 )
 from dpal.ledger.chain import verify_chain
+from dpal.ledger.data_set_accounts import data_sets, share_record
 from dpal.ledger.data_set_history import dataset_of, history, parts_of
-from dpal.ledger.datasets import data_sets, share_record
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entries_table import export_ledger
 from dpal.ledger.ledger_store import LedgerStore
@@ -33,8 +33,8 @@ from dpal.reports.ledger_tables import (
     time_table,
 )
 from dpal.reports.ledger_words import about, actor, describe_entry
+from dpal.reports.plan_and_phase_tables import shares_table
 from dpal.reports.report import Table
-from dpal.reports.summary import shares_table
 from dpal.runs.data_sets import view_of
 from dpal.runs.open_ledger import ledger_of_all, recorded_ledger, runtime_of
 from dpal.runs.write_certificate import sign_files

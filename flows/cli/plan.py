@@ -81,7 +81,7 @@ def plan_command(
         typer.echo(json.dumps(record, indent=2))
         return
     if "target_epsilon" in record:
-        from dpal.reports.summary import promise
+        from dpal.reports.plan_and_phase_tables import promise
 
         out.print(f"{config.name}: {promise(record)}", soft_wrap=True)
     for table in view.tables:

@@ -20,15 +20,15 @@ from dpal.planning.plan_doubts import plan_doubts
 from dpal.planning.timeline import timeline
 from dpal.reports.expected_figures import expected_figures_table, expected_words
 from dpal.reports.plain_language import acquisition_chosen
-from dpal.reports.report import Table
-from dpal.reports.search_table import search_in_plan
-from dpal.reports.summary import (
+from dpal.reports.plan_and_phase_tables import (
     cohort_table,
     figures_in_plan,
     other_strategy,
     plan_table,
     shares_table,
 )
+from dpal.reports.report import Table
+from dpal.reports.search_table import search_in_plan
 from dpal.runs.campaign_start import CampaignStart, find_participants, plan_for
 from dpal.runs.kinds import campaign_of
 from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened

@@ -9,7 +9,7 @@ from typing import Any
 from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
-from dpal.reports.commands import verify_here
+from dpal.reports.verify_commands import verify_here
 from dpal.runs.kinds import folder_of, kind_of
 from dpal.runs.shown_results import Shown
 from flows.cli.terminal import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpal.reports.commands import verify_here
+from dpal.reports.verify_commands import verify_here
 from dpal.reports.vote_report import (
     answer_rates_table,
     recognition_words,

@@ -31,7 +31,7 @@ from dpal.files.atomic_writes import write_text
 from dpal.files.urls import canonical_place
 from flows.cli.terminal import err, out
 from flows.ops.deployments import TAG
-from flows.ops.desk_look import look_in_process
+from flows.ops.look_without_run import look_in_process
 from flows.ops.prefect_connection import prefect_server
 from flows.ops.worker import folder_asked_for
 from tasks.prefect_client import has_server

@@ -21,7 +21,7 @@ from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.figures.campaign import budget_figure, validation_figure
 from dpal.reports.validation_figures import against_best_before, tracked_figures
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.released_phase import reached, released_phase
 from dpal.runs.search_choice import optimizer_of

@@ -12,17 +12,17 @@ from matplotlib.figure import Figure
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import NEVER_SELECTED
 from dpal.ledger.campaign_account import campaign_account, epsilons_so_far
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_history import history, parts_of
-from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entries_table import ledger_table
 from dpal.reports.figures.datasets import dataset_figure
 from dpal.reports.figures.ledger import ANY, spent_figure
 from dpal.reports.ledger_tables import blocks_table, short_table
+from dpal.reports.plan_and_phase_tables import cohort_words
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Table
-from dpal.reports.summary import cohort_words
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.run import Run
 
 SPENT = "spent.json"

@@ -38,7 +38,7 @@ from dpal.inference.released_model import DESCRIPTION, described_model
 from dpal.labels import THRESHOLD, Task
 from dpal.models.spec import ModelSpec
 from dpal.runs.bundle_inference import write_bundle
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.model_description import describe_model, shape_of_pictures
 from dpal.runs.released_phase import released_calibration, released_weights
 from tasks.tracking.mlflow_run import TrackedRun

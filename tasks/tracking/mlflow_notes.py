@@ -14,8 +14,7 @@ from prefect.settings import PREFECT_API_URL
 from dpal.certificate.sentences import STATEMENTS
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
-from dpal.reports.commands import ELSEWHERE, verify_here
-from dpal.reports.summary import figures_in_words, promise
+from dpal.reports.plan_and_phase_tables import figures_in_words, promise
 from dpal.reports.validation_figures import (
     against_best_before,
     headline,
@@ -23,7 +22,8 @@ from dpal.reports.validation_figures import (
     percent,
     worthless,
 )
-from dpal.runs.campaign_run import Campaign
+from dpal.reports.verify_commands import ELSEWHERE, verify_here
+from dpal.runs.campaign import Campaign
 from dpal.runs.open_ledger import key_word
 from dpal.runs.released_phase import reached, released_figures, released_phase
 

@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.checks import CheckOutcome
 from dpal.certificate.verify import verify_certificate
-from dpal.config.registry import CHAMPION, ChampionRule
+from dpal.config.model_registry import CHAMPION, ChampionRule
 from dpal.errors import CertificateError
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.runs.kinds import KINDS

@@ -20,7 +20,7 @@ from dpal.files.object_store import ArtifactRef
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_plan import Phase
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.kinds import folder_of
 from dpal.runs.store_sync import bring_files, fetch_files, publish
 from dpal.runs.store_upload import store_of

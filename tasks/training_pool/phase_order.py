@@ -9,7 +9,7 @@ from dpal.errors import LedgerMissing
 from dpal.files.object_store import ArtifactRef
 from dpal.ledger.campaign_view import CampaignView
 from dpal.planning.campaign_plan import Phase
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.kinds import folder_of
 from dpal.runs.open_ledger import open_ledger
 from tasks.boundary import task

@@ -16,7 +16,7 @@ from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import PLANNERS
-from dpal.planning.naive import plan_naive
+from dpal.planning.strategies.naive import plan_naive
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.planning.specs import campaign
 

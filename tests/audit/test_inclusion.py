@@ -8,7 +8,7 @@ import pytest
 
 from dpal.accounting.renyi_filter import NOTHING
 from dpal.audit.inclusion import inclusion_findings
-from dpal.ledger.datasets import Basis, BlockShare
+from dpal.ledger.data_set_accounts import Basis, BlockShare
 from dpal.planning.campaign_plan import Plan
 from dpal.randomness import secure
 from dpal.training.poisson_batches import PoissonBatches

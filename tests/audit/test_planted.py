@@ -20,11 +20,11 @@ import torch
 from dpal import randomness
 from dpal.acquisition import scores as scoring
 from dpal.acquisition import selection, thresholds
-from dpal.acquisition.reference import exact_top_k
+from dpal.acquisition.non_private_selection import exact_top_k
 from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditReport
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.mechanisms import laplace, randomized_response
+from dpal.mechanisms import discrete_laplace, randomized_response
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.planning.selection_steps import HiddenGate
 from dpal.training import dp_sgd
@@ -325,8 +325,8 @@ def test_a_confirming_count_with_half_of_its_noise(tmp_path, monkeypatch):
 
 def test_noise_on_scores_that_is_half_as_large(tmp_path, monkeypatch):
     plan = small_plan(privacy__selection="paper")
-    real = laplace.laplace_noise
-    for module in (laplace, selection):
+    real = discrete_laplace.laplace_noise
+    for module in (discrete_laplace, selection):
         monkeypatch.setattr(
             module, "laplace_noise", lambda n, epsilon, *, rng: real(n, 2 * epsilon, rng=rng)
         )

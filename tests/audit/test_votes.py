@@ -14,7 +14,7 @@ from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.audit import near_private, votes
 from dpal.audit.votes import vote_findings, worlds
-from dpal.mechanisms.histogram import noisy_counts
+from dpal.mechanisms.laplace_counts import noisy_counts
 from dpal.mechanisms.private_pca import moments_of, noisy_moments
 from dpal.planning.improvement_plan import ImprovementPlan
 from dpal.planning.voting_plan import VotingPlan, VotingSpec

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from dpal.capc.account import bytes_of_batch, certified_account
-from dpal.capc.certificates import Identity, PartyRole
+from dpal.capc.certificate_authority import Identity, PartyRole
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_account import SiteAccount

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dpal.mechanisms.laplace import laplace_noise
+from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.mechanisms.randomized_response import randomized_responses
 from dpal.randomness import secure
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpal.capc.certificates import (
+from dpal.capc.certificate_authority import (
     AUTHORITY,
     CERTIFICATE,
     REQUEST,

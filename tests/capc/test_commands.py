@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from dpal.capc import querier_service
-from dpal.capc.certificates import KEY, PartyRole, load_identity
+from dpal.capc.certificate_authority import KEY, PartyRole, load_identity
 from dpal.capc.held_shares import SharedQueries, read_shares
 from dpal.capc.terms import VoteMode
 from dpal.certificate.checks import any_failed
@@ -32,7 +32,7 @@ from dpal.config.capc import SitesVoteConfig, parse_capc
 from dpal.errors import VoteAborted
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.runs.sites_demo import Demo, prepare_demo
+from dpal.runs.sites_demo_files import Demo, prepare_demo
 from dpal.runs.sites_parties import load_site_model, query_digests, read_answers, read_queries
 from tests.capc.parties import Authority
 from tests.capc.shared_outcomes import evaluated, write_shares

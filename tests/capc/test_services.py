@@ -13,7 +13,7 @@ import pytest
 
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc import guardian_service, querier_service
-from dpal.capc.certificates import PartyRole, revoke
+from dpal.capc.certificate_authority import PartyRole, revoke
 from dpal.capc.connection import client_context, connect
 from dpal.capc.frames import Abort, Ask, Parcel, from_frame, largest_frame, to_frame
 from dpal.capc.querier import QuerierBatch

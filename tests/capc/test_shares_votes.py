@@ -11,7 +11,7 @@ import pytest
 
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc.account import batch_event, bytes_of_batch, bytes_passed_on
-from dpal.capc.certificates import PartyRole
+from dpal.capc.certificate_authority import PartyRole
 from dpal.capc.frames import largest_frame
 from dpal.capc.held_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.messages import QuerierBallotDeal, WantedShares

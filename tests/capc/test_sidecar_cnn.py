@@ -20,7 +20,7 @@ import pytest
 import torch
 import yaml
 
-from dpal.capc.certificates import (
+from dpal.capc.certificate_authority import (
     AUTHORITY,
     CERTIFICATE,
     REQUEST,

@@ -24,7 +24,7 @@ from dpal.capc.ballot_rules import ballot_rule
 from dpal.capc.batch_start import start_guardian, start_querier, start_site
 from dpal.capc.frames import largest_frame
 from dpal.capc.messages import LastDeal, Message, PaddedVotes
-from dpal.capc.parties import pad
+from dpal.capc.party_steps import pad
 from dpal.capc.site import SiteBatch
 from dpal.capc.strict_messages import BatchCharged, SiteReady
 from dpal.capc.strict_sizes import StrictSizes, sizes_of

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpal.capc.batch_start import start_guardian, start_querier, start_site
 from dpal.capc.held_shares import HeldShares, SharedQueries
-from dpal.capc.parties import Outbox
+from dpal.capc.party_steps import Outbox
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, SiteModel, Terms, batch_of
 from dpal.randomness import secure
 

@@ -18,7 +18,7 @@ from dpal.canonical import canonical_json, plain
 from dpal.certificate.checks import Check, CheckOutcome
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.campaign import CAMPAIGN
-from dpal.certificate.make_certificate import certificate_of
+from dpal.certificate.make_campaign_certificate import certificate_of
 from dpal.certificate.read_and_seal import (
     entry_digest,
     read_certificate,

@@ -9,8 +9,8 @@ import pytest
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
 from dpal.certificate.checks import CheckOutcome
 from dpal.certificate.verify import verify_certificate
+from dpal.ledger.data_set_accounts import Basis, BlockShare, Limit, register_body
 from dpal.ledger.data_set_limits import DataHold
-from dpal.ledger.datasets import Basis, BlockShare, Limit, register_body
 from dpal.ledger.entries import EntryKind
 from dpal.privacy import Adjacency, Unit
 from tests.certificate.certifying import certified, failures, forged, opened, plan_of, run

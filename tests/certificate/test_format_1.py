@@ -16,7 +16,7 @@ from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome
 from dpal.certificate.evidence import evidence_from
-from dpal.certificate.make_certificate import certificate_of, text_to_keep
+from dpal.certificate.make_campaign_certificate import certificate_of, text_to_keep
 from dpal.certificate.read_and_seal import (
     parse_entry,
     read_certificate,

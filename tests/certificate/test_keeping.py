@@ -8,7 +8,7 @@ import pytest
 
 from dpal.canonical import plain
 from dpal.certificate.author import Trust, author_of
-from dpal.certificate.make_certificate import certificate_of
+from dpal.certificate.make_campaign_certificate import certificate_of
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, signature_of

@@ -18,7 +18,7 @@ from dpal.certificate.read_and_seal import sealed_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import PrivacyTarget
-from dpal.reports.summary import figures_in_words
+from dpal.reports.plan_and_phase_tables import figures_in_words
 from tests.certificate.certifying import certified, failures, run, with_delta
 from tests.certificate.kinds import near
 from tests.conftest import small_spec

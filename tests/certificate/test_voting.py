@@ -22,8 +22,8 @@ from dpal.certificate.kinds.voting import VOTING, VotingEvidence, epsilons, voti
 from dpal.certificate.read_and_seal import sealed_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import CertificateError
+from dpal.ledger.data_set_accounts import Basis, BlockShare, Limit, register_body
 from dpal.ledger.data_set_limits import DataHold
-from dpal.ledger.datasets import Basis, BlockShare, Limit, register_body
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore

@@ -29,7 +29,7 @@ from dpal.data.labeling_state import write_labels, write_merged, write_selection
 from dpal.data.sources import Role, open_source
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.campaign_account import campaign_account, campaigns_in
-from dpal.ledger.datasets import data_set
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore

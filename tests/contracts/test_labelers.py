@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dpal
-from dpal.labelers.named_labelers import LABELERS
+from dpal.labelers.labeler_list import LABELERS
 
 ROOT = Path(dpal.__file__).parent.parent
 OWN = ROOT / "dpal" / "runs" / "labelers"

@@ -12,8 +12,8 @@ SERVERS = ("prefect", "mlflow")
 # Neither defines a task nor talks to a server itself: why it is in `tasks/` all the same.
 BESIDE = {
     "tasks/whole_run_page.py": "writes a page by tasks/campaign_page.py",
-    "tasks/restore.py": "asks DVC by tasks/versioning.py",
-    "tasks/versioning.py": "calls DVC",
+    "tasks/restore.py": "asks DVC by tasks/dvc_versions.py",
+    "tasks/dvc_versions.py": "calls DVC",
     "tasks/web_guard.py": "stands before MLflow's server and Prefect's",
     "tasks/tracking/mlflow_ledger.py": "what MLflow is told of a ledger",
     "tasks/tracking/server_app.py": "MLflow's server, guarded",

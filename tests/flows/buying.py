@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from dpal.runs.sites_demo import Demo, _read, questions_of
+from dpal.runs.sites_demo_files import Demo, _read, questions_of
 from tests.conftest import ROOT
 
 PUBLIC = "published digits"

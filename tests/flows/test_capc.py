@@ -22,7 +22,7 @@ from dpal.errors import CampaignBusy, ConfigError, DataError, VoteAborted
 from dpal.files.dvc_pointers import pointed_at
 from dpal.runs.retraining import begin_retraining, buy_labels
 from dpal.runs.site_model import balanced_accuracy, read_labeled
-from dpal.runs.sites_demo import prepare_demo
+from dpal.runs.sites_demo_files import prepare_demo
 from dpal.runs.sites_parties import _only_asker, load_site_model
 from flows.capc import buy_and_learn
 from flows.cli.watch_settings import load_any

@@ -16,7 +16,7 @@ from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.config.pate import parse_pate
 from dpal.errors import DataBudgetExceeded, DataError, LedgerError
 from dpal.files.artifacts import RECORD
-from dpal.ledger.datasets import Limit, data_set
+from dpal.ledger.data_set_accounts import Limit, data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore

@@ -12,7 +12,7 @@ from dpal.config.campaign import RuntimeConfig
 from dpal.config.watch import WatchConfig, parse_watch
 from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchState
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.datasets import DataSet
+from dpal.ledger.data_set_accounts import DataSet
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs import data_sets
@@ -64,7 +64,7 @@ def small_watch(**changes: Any) -> WatchConfig:
 def register(*files: Path, epsilon: float = 8.0) -> None:
     """Registers the data set clinic, as its owner."""
     from dpal.accounting.renyi_filter import RenyiFilter
-    from dpal.ledger.datasets import Limit
+    from dpal.ledger.data_set_accounts import Limit
     from dpal.privacy import Adjacency, Unit
 
     limit = Limit(

@@ -8,9 +8,9 @@ from typing import Any
 
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.data.sources import Role, open_source
+from dpal.ledger.data_set_accounts import BlockAccount, Limit, data_set
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Added, Registry
-from dpal.ledger.datasets import BlockAccount, Limit, data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger

@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from dpal.errors import LedgerError
+from dpal.ledger.data_set_accounts import Basis, data_set
 from dpal.ledger.data_set_history import dataset_of, history, parts_of
-from dpal.ledger.datasets import Basis, data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger

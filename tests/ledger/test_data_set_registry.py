@@ -8,8 +8,8 @@ import pytest
 
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataBudgetExceeded, DataError, LedgerError, ParameterError
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_registry import Registry
-from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore

@@ -15,8 +15,8 @@ import pytest
 from dpal.data import known_records, readers
 from dpal.data.sources import Role, Source, open_source
 from dpal.errors import DataError, LedgerError, RecordsRegistered
+from dpal.ledger.data_set_accounts import data_set, data_sets
 from dpal.ledger.data_set_registry import Registry
-from dpal.ledger.datasets import data_set, data_sets
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from tests.ledger.owning import LIMIT

@@ -15,7 +15,7 @@ from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError
 from dpal.ledger.entries import GENESIS, EntryKind, seal_entry
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.schema import VERSIONS
+from dpal.ledger.schema_version import VERSIONS
 from tests.conftest import having
 from tests.ledger import raw
 from tests.ledger.raw import fill

@@ -10,8 +10,8 @@ import pytest
 
 from dpal.canonical import file_digest
 from dpal.errors import DataError
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_registry import Registry
-from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.reports.ledger_words import describe_entry

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpal.data.sources import Role, open_source
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_registry import Registry
-from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import write_blobs

@@ -14,12 +14,12 @@ import sqlalchemy as sa
 from dpal.accounting.renyi_filter import Amount
 from dpal.canonical import digest
 from dpal.errors import DataBudgetExceeded, LedgerTampered
+from dpal.ledger.data_set_accounts import Basis, BlockShare, data_set, register_body
 from dpal.ledger.data_set_limits import DataHold, admit
-from dpal.ledger.datasets import Basis, BlockShare, data_set, register_body
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.schema import TOPICS
+from dpal.ledger.schema_version import TOPICS
 from dpal.ledger.taken_totals import BlockTotal
 from dpal.ledger.topic_tree import Branches
 from dpal.ledger.topics import shares_topic, topic_line_of

@@ -11,10 +11,10 @@ from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataBudgetExceeded, LedgerError, LedgerTampered
 from dpal.ledger.attempt_names import attempt_name
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_history import parts_of
 from dpal.ledger.data_set_limits import require_counted
 from dpal.ledger.data_set_registry import Registry
-from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore

@@ -18,8 +18,8 @@ from dpal.accounting.events import LAPLACE_GRID, NoisyScores
 from dpal.acquisition.selection import select
 from dpal.errors import ParameterError
 from dpal.mechanisms.comparison import GaussianScores, LaplaceScores, keys
+from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.mechanisms.gaussian import standard_normal
-from dpal.mechanisms.laplace import laplace_noise
 from dpal.mechanisms.randomized_response import randomized_responses
 from dpal.planning.selection_steps import NoisyRanking
 from dpal.randomness import BitSource

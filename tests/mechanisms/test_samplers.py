@@ -14,9 +14,9 @@ from scipy import stats
 
 from dpal.accounting.events import LAPLACE_GRID
 from dpal.errors import ParameterError
+from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.mechanisms.gaussian import noisy_sum, standard_normal
 from dpal.mechanisms.inclusion import include, uniform_below
-from dpal.mechanisms.laplace import laplace_noise
 from dpal.randomness import secure, seeded
 from tests.conftest import RepeatableBits, having
 
@@ -60,7 +60,7 @@ def test_noisy_values_do_not_identify_their_input(bits):
 
 
 def test_rounding_of_epsilon_spends_less_never_more():
-    from dpal.mechanisms.laplace import _fraction_below
+    from dpal.mechanisms.discrete_laplace import _fraction_below
 
     for epsilon in (0.1, 1 / 3, 0.7, 2.0, 1e-5):
         assert 0 <= epsilon - float(_fraction_below(epsilon)) < 1e-6

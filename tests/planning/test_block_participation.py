@@ -12,7 +12,7 @@ from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import DataBudgetExceeded, ParameterError
-from dpal.ledger.datasets import Basis, BlockAccount, DataSet, Limit
+from dpal.ledger.data_set_accounts import Basis, BlockAccount, DataSet, Limit
 from dpal.planning.block_participation import hold_in_full
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import VotingPlan, VotingSpec

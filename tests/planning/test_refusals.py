@@ -19,7 +19,7 @@ from dpal.planning.selection_steps import (
 )
 from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe
 from dpal.privacy import Adjacency, choose_delta
-from dpal.reports.summary import promise
+from dpal.reports.plan_and_phase_tables import promise
 from tests.conftest import having, small_spec
 from tests.planning.specs import RANDOM, campaign, selecting
 

@@ -9,7 +9,7 @@ import pytest
 
 from dpal.ledger.campaign_account import State, campaign_account, epsilons_so_far
 from dpal.ledger.chain import verify_chain
-from dpal.ledger.datasets import data_set
+from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.reports.ledger_report import ledger_report

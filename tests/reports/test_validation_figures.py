@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpal.reports.summary import validation_table
+from dpal.reports.plan_and_phase_tables import validation_table
 from dpal.reports.validation_figures import (
     against_best_before,
     against_majority,

@@ -29,7 +29,7 @@ from dpal.data.labeling_state import (
 from dpal.data.sources import Role, open_source
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.datasets import Limit
+from dpal.ledger.data_set_accounts import Limit
 from dpal.planning.plan_doubts import plan_doubts
 from dpal.privacy import Adjacency, Unit
 from dpal.runs.data_sets import add_block, register_data_set

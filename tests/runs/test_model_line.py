@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.config.registry import MOST_LOSS, RegistryConfig
+from dpal.config.model_registry import MOST_LOSS, RegistryConfig
 from dpal.runs.model_line import VersionFacts, changes_in_words, changes_table, judge
 
 PROMISE = {"epsilon": "3", "delta": "1e-05", "adjacency": "zero_out", "unit": "record"}

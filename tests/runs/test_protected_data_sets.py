@@ -23,8 +23,8 @@ from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import ConfigError, DataError, LedgerError, RecordsRegistered
 from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.data_set_accounts import Limit, data_set
 from dpal.ledger.data_set_registry import Added
-from dpal.ledger.datasets import Limit, data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore

@@ -36,7 +36,7 @@ from dpal.planning.campaign_spec import ThresholdStart
 from dpal.planning.certify_campaign import certify_plan
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.runs import campaign_audit, other_measurements, phase_measuring
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.kinds import parse_any
 from dpal.runs.phase_training import load_model
 from dpal.runs.prepare_campaign import open_data, prepare, prepare_campaign

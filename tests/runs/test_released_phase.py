@@ -16,7 +16,7 @@ from dpal.certificate.read_and_seal import read_certificate, sealed_certificate,
 from dpal.config.campaign import RuntimeConfig
 from dpal.errors import DataError, LedgerError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.datasets import Limit, data_set
+from dpal.ledger.data_set_accounts import Limit, data_set
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency, Unit

@@ -18,7 +18,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.data.labeling_state import EXCLUDED, UNLABELED, cohort_column, labels_of
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.datasets import Limit
+from dpal.ledger.data_set_accounts import Limit
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency, Unit

@@ -29,7 +29,7 @@ from dpal.data.readers import raw_batches
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.datasets import Limit
+from dpal.ledger.data_set_accounts import Limit
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.privacy import Adjacency, Unit

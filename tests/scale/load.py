@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dpal.config.campaign import parse_config
-from dpal.ledger.datasets import data_sets
+from dpal.ledger.data_set_accounts import data_sets
 from dpal.ledger.entries import Entry, EntryKind
 from tests.conftest import allow, command, small_values, write_blobs
 from tests.scale.place import Place, place

@@ -13,7 +13,7 @@ import dpal
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import LedgerError
 from dpal.ledger.folder_lock import lock_folder
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.campaign_use_cases import CampaignRuns
 from tasks.campaign import hold_budget, select_records
 from tasks.tracking.campaign_runs import track_ledger, track_phase, tracked_to_its_end

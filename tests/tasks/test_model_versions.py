@@ -14,7 +14,7 @@ import dpal
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import parse_config
 from dpal.errors import CertificateError
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from dpal.runs.campaign_use_cases import CampaignRuns
 from dpal.runs.write_certificate import certificate_in
 from tasks.tracking.campaign_runs import track_campaign

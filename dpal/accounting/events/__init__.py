@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from dpal.accounting.events.cost_bounded_votes import CostBoundedVotes as CostBoundedVotes
+from dpal.accounting.events.discrete_laplace import LAPLACE_GRID as LAPLACE_GRID
+from dpal.accounting.events.discrete_laplace import PURE_EPSILONS as PURE_EPSILONS
 from dpal.accounting.events.event import Answer as Answer
 from dpal.accounting.events.event import Event as Event
 from dpal.accounting.events.gaussian_counts import NoisyFigures as NoisyFigures
-from dpal.accounting.events.laplace import LAPLACE_GRID as LAPLACE_GRID
-from dpal.accounting.events.laplace import PURE_EPSILONS as PURE_EPSILONS
 from dpal.accounting.events.laplace_counts import NoisyCounts as NoisyCounts
 from dpal.accounting.events.majority_votes import MajorityVotes as MajorityVotes
 from dpal.accounting.events.noisy_moments import NoisyMoments as NoisyMoments

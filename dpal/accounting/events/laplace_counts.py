@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from dpal import check
+from dpal.accounting.events.discrete_laplace import PURE_EPSILONS, Laplace
 from dpal.accounting.events.event import Event
-from dpal.accounting.events.laplace import PURE_EPSILONS, Laplace
 from dpal.accounting.step_curves import MechanismStep, PrivacyLossDistribution
 from dpal.canonical import written_as
 from dpal.privacy import Adjacency

@@ -1,4 +1,4 @@
-"""Noisy scores: discrete Laplace noise, whose privacy loss is bounded (`laplace.py`)."""
+"""Noisy scores: discrete Laplace noise, whose privacy loss is bounded (`discrete_laplace.py`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Self
 import numpy as np
 
 from dpal import check
+from dpal.accounting.events.discrete_laplace import PURE_EPSILONS, Laplace
 from dpal.accounting.events.event import Cells, Event
-from dpal.accounting.events.laplace import PURE_EPSILONS, Laplace
 from dpal.accounting.step_curves import MechanismStep
 
 

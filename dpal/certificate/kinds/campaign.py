@@ -50,8 +50,8 @@ from dpal.certificate.sentences import (
 from dpal.errors import CertificateError
 from dpal.labels import Task
 from dpal.ledger.entries import Entry
+from dpal.ledger.release_and_stop_rules import is_stopped, released_index
 from dpal.ledger.release_records import release_from
-from dpal.ledger.released_phase import is_stopped, released_index
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 _MEASURED = NoisyFigures.mechanism

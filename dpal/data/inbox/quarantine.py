@@ -1,22 +1,13 @@
-"""Putting files away that cannot be used, and laying out a pool of those that can."""
+"""Putting files away that cannot be used, with the reason beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpal.data.inbox.folder import Inbox
-from dpal.data.readers import raw_batches
-from dpal.data.sources import Source
-from dpal.errors import DataError, StorageError
-from dpal.files.atomic_writes import make_private, write_text
+from dpal.files.atomic_writes import write_text
 
 REASON = ".reason.txt"
-
-NameHashes = NDArray[np.uint64]
 
 
 def free_place(quarantine: Inbox, name: str) -> str:
@@ -65,52 +56,6 @@ def put_away(
         inbox.fetch(name, kept)
         write_text(kept.with_name(free + REASON), f"{reason}\n")
         return str(kept)
-
-
-def link_pool(files: Sequence[Path], folder: Path) -> Path:
-    """Makes a folder of links to files, which sort in the order given.
-
-    Raises:
-      StorageError: the folder cannot be written.
-    """
-    wanted = {f"{number:05d}-{path.name}": path for number, path in enumerate(files)}
-    # A suffix in capitals would not be taken for a Parquet file.
-    wanted = {Path(name).with_suffix(".parquet").name: path for name, path in wanted.items()}
-    try:
-        make_private(folder)
-        for link in folder.iterdir():
-            if link.name not in wanted or link.readlink() != wanted[link.name]:
-                link.unlink()
-        for name, path in wanted.items():
-            if not (folder / name).is_symlink():
-                (folder / name).symlink_to(path)
-    except OSError as error:
-        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
-    return folder
-
-
-def name_hashes(source: Source) -> NameHashes:
-    """64-bit hashes of the ids of a source, of use in this process only."""
-    empty = np.zeros(0, np.uint64)
-    parts = [
-        np.array([hash(name) for name in batch.table.column("id").to_pylist()], np.int64)
-        for batch in raw_batches(source, ["id"])
-    ]
-    return np.concatenate([empty, *(part.view(np.uint64) for part in parts)])
-
-
-def require_new_names(name: str, mine: NameHashes, earlier: NameHashes) -> None:
-    """Requires that none of a file's ids stands in an earlier file.
-
-    Raises:
-      DataError: some do; says how many, not which.
-    """
-    repeated = int(np.isin(mine, earlier).sum())
-    if repeated:
-        raise DataError(
-            f"{repeated:,} of the {mine.size:,} ids of {name} stand in files that came before; "
-            "one record, one id: bring only records that are new"
-        )
 
 
 def _move(inbox: Inbox, name: str, quarantine: Inbox, free: str) -> None:

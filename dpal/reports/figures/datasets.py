@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from dpal.ledger.data_set_accounts import DataSet
 from dpal.ledger.data_set_history import BlockCharge
-from dpal.ledger.datasets import DataSet
 from dpal.reports.figures import style
 from dpal.reports.ledger_tables import limit_in_words, numbers_of
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from dpal.ledger.campaign_account import CampaignAccount
 from dpal.reports.figures import style
 from dpal.reports.ledger_tables import promised_in
-from dpal.reports.summary import cohort_words, terms
+from dpal.reports.plan_and_phase_tables import cohort_words, terms
 
 ANY = "any record, any path"
 _NEAR = 0.7

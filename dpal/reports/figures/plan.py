@@ -20,7 +20,7 @@ from dpal.planning.schedule import BasePhase
 from dpal.planning.self_training import base_of
 from dpal.planning.timeline import Timeline
 from dpal.reports.figures import style
-from dpal.reports.summary import cohort_words
+from dpal.reports.plan_and_phase_tables import cohort_words
 
 _HATCH: Final = "////"
 _FEWEST: Final = 3  # bars that one alone leaves room for

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dpal.reports.figures import style
 from dpal.reports.intervals import half_width
-from dpal.reports.summary import terms
+from dpal.reports.plan_and_phase_tables import terms
 from dpal.reports.sweeps import Point
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from dpal.labelers.named_labelers import labeler_named
-from dpal.labelers.named_labelers import register_labeler as register_labeler
-from dpal.runs.labelers.named import NamedLabeler as NamedLabeler
+from dpal.labelers.labeler_list import labeler_named
+from dpal.labelers.labeler_list import register_labeler as register_labeler
+from dpal.runs.labelers.labeler_base import NamedLabeler as NamedLabeler
 
 if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpal.runs.labelers import NamedLabeler, register_labeler
-from dpal.runs.labelers.named import LabelingProgress, LabelingProjects
+from dpal.runs.labelers.labeler_base import LabelingProgress, LabelingProjects
 
 if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpal.acquisition import reference
-from dpal.acquisition.reference import (
+from dpal.acquisition import non_private_selection
+from dpal.acquisition.non_private_selection import (
     NonPrivateSelection,
     Reference,
     badge,
@@ -112,7 +112,7 @@ def test_core_set_covers_within_twice_the_optimum():
 def test_core_set_does_not_depend_on_blocks_or_the_origin(monkeypatch):
     pool, labeled = normal(50, 3), normal(5, 3, seed=1)
     rows = core_set(pool, labeled, 10).rows
-    monkeypatch.setattr(reference, "_BLOCK", 7)
+    monkeypatch.setattr(non_private_selection, "_BLOCK", 7)
     assert core_set(pool, labeled, 10).rows.tolist() == rows.tolist()
     # Far from the origin squares lose their digits, unless distances are taken near it.
     assert core_set(pool + 1e8, labeled + 1e8, 10).rows.tolist() == rows.tolist()

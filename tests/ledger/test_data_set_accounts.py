@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpal.errors import DataBudgetExceeded, LedgerError, ParameterError
-from dpal.ledger.datasets import Basis, data_set, data_sets
+from dpal.ledger.data_set_accounts import Basis, data_set, data_sets
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.block_participation import plan_within

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.acquisition.reference import exact_top_k
+from dpal.acquisition.non_private_selection import exact_top_k
 from dpal.audit import lower_bound
 from dpal.audit.attack import CONFIDENCE
 from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer

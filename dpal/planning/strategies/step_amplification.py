@@ -27,8 +27,8 @@ from dpal.accounting.safe_search import first_true, largest_safe
 from dpal.errors import ParameterError
 from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan, TrainingPhase
-from dpal.planning.naive import assemble, plain_training
 from dpal.planning.schedule import BasePhase
+from dpal.planning.strategies.naive import assemble, plain_training
 
 _LEAST_NOISE_SHARE = 0.25  # of the base noise; integer residuals need far less
 _LEAST_RATE = 1e-9

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dpal.accounting.events import LAPLACE_GRID, NoisyCounts
 from dpal.errors import ParameterError
-from dpal.mechanisms.laplace import laplace_noise
+from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.randomness import BitSource
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dpal.accounting.events import LAPLACE_GRID, NoisyCounts
 from dpal.errors import ParameterError
-from dpal.mechanisms.histogram import noisy_counts
+from dpal.mechanisms.laplace_counts import noisy_counts
 from tests.conftest import nothing_released
 
 

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from dpal.capc.certificates import (
+from dpal.capc.certificate_authority import (
     AUTHORITY,
     CERTIFICATE,
     KEY,

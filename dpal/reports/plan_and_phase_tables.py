@@ -8,7 +8,7 @@ from typing import Any
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import VALIDATION
 from dpal.certificate.promise import CAMPAIGN, paper_mark
-from dpal.ledger.datasets import Basis
+from dpal.ledger.data_set_accounts import Basis
 from dpal.planning.campaign_spec import LabelCap, Strategy
 from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from dpal.acquisition.reference import Floats, Rows, badge, core_set
+from dpal.acquisition.non_private_selection import Floats, Rows, badge, core_set
 from dpal.book.methods import BADGE, CORE_SET
 from dpal.errors import ParameterError
 from dpal.labels import Task

@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from dpal.capc.certificates import PartyRole, revoke
-from dpal.capc.session import Sealed, _signed, agree_on_keys, greet, invite
+from dpal.capc.certificate_authority import PartyRole, revoke
+from dpal.capc.session_keys import Sealed, _signed, agree_on_keys, greet, invite
 from dpal.errors import ProtocolError
 from tests.capc.parties import Authority
 from tests.capc.together import terms_of

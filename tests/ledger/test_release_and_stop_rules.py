@@ -18,14 +18,14 @@ from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.released_phase import (
+from dpal.ledger.release_and_stop_rules import (
     EndStatement,
     ReleaseRule,
     StopRule,
     released_index,
     statement_faults,
 )
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import Plan
 from tests.certificate.certifying import certified, changed, failures, plan_of, run
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dpal.capc.account import certified_account
-from dpal.capc.certificates import (
+from dpal.capc.certificate_authority import (
     AUTHORITY,
     CERTIFICATE,
     REQUEST,

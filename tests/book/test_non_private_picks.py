@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dpal.book.methods import BADGE, CORE_SET, EXACT
-from dpal.book.references import reference_pick
+from dpal.book.non_private_picks import reference_pick
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec

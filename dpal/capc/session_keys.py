@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpal.canonical import digest
-from dpal.capc.certificates import (
+from dpal.capc.certificate_authority import (
     REVOKED,
     Certificate,
     Identity,

@@ -27,7 +27,7 @@ from dpal.files.artifacts import CONFIDENTIAL
 from dpal.files.atomic_writes import close_to_others
 from dpal.files.dvc_pointers import pointed_at, remove_torn_pointers
 from dpal.planning.campaign_plan import Phase
-from dpal.runs.campaign_run import Campaign
+from dpal.runs.campaign import Campaign
 from tasks.boundary import task
 
 _REMOTE = "campaigns"
