@@ -25,6 +25,7 @@ from tasks.campaign import (
     ask_labeler,
     certify,
     close_phase,
+    embed_records,
     end_campaign,
     hold_budget,
     measure,
@@ -93,6 +94,7 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
         reach_tracking(campaign)
         reach_teachers(campaign)
         hold_budget(campaign)
+        embed_records(campaign)
         with page_until_end(campaign), tracked_to_its_end(campaign):
             return _run_phases(campaign, redraw)
 

@@ -18,6 +18,7 @@ from tasks.boundary import flow
 from tasks.pate import (
     close_student,
     deal_records,
+    embed_records,
     hold_ensemble,
     judge_campaign,
     judge_non_private,
@@ -50,6 +51,7 @@ def vote_and_learn(config: PateConfig) -> State:
 def _vote_and_learn(ensemble: Ensemble) -> Ensemble:
     hold_ensemble(ensemble)
     record_ensemble(ensemble)
+    embed_records(ensemble)
     tell_run(ensemble, "the plan is certified; teachers are trained")
     deal_records(ensemble)
     train(ensemble, TEACHERS)

@@ -7,6 +7,9 @@ from prefect.artifacts import create_table_artifact
 from dpal.reports.plan_and_phase_tables import plan_table, promise
 from dpal.runs import close_phase as closing
 from dpal.runs import (
+    embed_records as embedding,
+)
+from dpal.runs import (
     labeling,
     phase_measuring,
     phase_training,
@@ -21,6 +24,7 @@ from tasks.boundary import releasing_task, task
 
 prepare_campaign = task()(preparing.prepare_campaign)
 hold_budget = task()(preparing.hold_budget)
+embed_records = task()(embedding.embed_records)
 select_records = releasing_task(selecting.select_records)
 reach_teachers = task()(labeling.reach_teachers)
 ask_labeler = releasing_task(labeling.ask_labeler)  # teachers release votes here

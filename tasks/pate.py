@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dpal.runs import baselines, ensemble, ensemble_hold, ensemble_votes, student, teachers
+from dpal.runs import embed_records as embedding
 from tasks.boundary import releasing_task, task
 
+embed_records = task()(embedding.embed_records)
 hold_ensemble = task()(ensemble_hold.hold_ensemble)
 record_ensemble = task()(ensemble.record_ensemble)
 deal_records = task()(teachers.deal_records)

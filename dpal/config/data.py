@@ -14,9 +14,9 @@ from dpal.config.guarded import Guarded
 from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
 from dpal.config.settings_form import Folded, choice
+from dpal.features.library_backbones import LIBRARY_BACKBONES, all_backbones
 from dpal.features.spec import ExtractorKind as ExtractorKind
 from dpal.features.spec import ExtractorSpec
-from dpal.models.architectures import backbones
 from dpal.models.normalisation import Normalisation
 
 
@@ -81,11 +81,35 @@ class BackboneConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    model: Annotated[str, Registered(names=backbones)] = Field("resnet50", title="Architecture")
-    """Architecture of the backbone."""
+    model: Annotated[str, Registered(names=all_backbones)] = Field("resnet50", title="Architecture")
+    """Architecture of the backbone; or timm, transformers_image and transformers_text, whose models
+    are frozen."""
     weights: Annotated[Path, Guarded()]
-    """A local .safetensors file (nfnet_f0: or .npz); of text_classifier, a folder that has its
-    tokenizer and configuration, too."""
+    """A local .safetensors file (nfnet_f0: or .npz); of text_classifier and transformers, a folder
+    that has tokenizer or preprocessor and configuration, too."""
+    variant: Annotated[str | None, choice("A name", "None")] = Field(None, title="Model of timm")
+    """Of timm, which of its models, such as vit_small_patch14_dinov2.lvd142m."""
+    side: Annotated[int | None, choice("Pixels", "The model's own")] = Field(
+        None, ge=8, le=2048, title="Size of pictures"
+    )
+    """Of timm and transformers_image, pixels of both sides that pictures are resized to; null is
+    what the model was trained on."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BackboneConfig:
+        library = LIBRARY_BACKBONES.get(self.model)
+        named = library is not None and library.has_variants
+        if named != (self.variant is not None):
+            raise ValueError(
+                "data.backbone.variant says which model of timm is meant, and "
+                f"data.backbone.model is {self.model}; " + ("name one" if named else "leave it out")
+            )
+        if self.side is not None and (library is None or library.reads_texts):
+            raise ValueError(
+                "data.backbone.side is for timm and transformers_image, and data.backbone.model "
+                f"is {self.model}; leave it out"
+            )
+        return self
 
 
 class DataConfig(Section):
@@ -134,16 +158,24 @@ class DataConfig(Section):
         """What makes features, with a digest of the weights it needs.
 
         Raises:
-          ParameterError: the weights are not where they should be.
+          ParameterError: the weights are not where they should be, or their library does not know
+            such a model.
+          DataError: a library is not installed, or its model's folder is not whole.
         """
         backbone = self.backbone
         if backbone is None:
             return ExtractorSpec(kind=self.extractor)
+        library, pictures = LIBRARY_BACKBONES.get(backbone.model), None
+        if library is not None and not library.reads_texts:
+            form = library.reader().picture_form
+            pictures = form(backbone.variant, backbone.weights, backbone.side)
         return ExtractorSpec(
             kind=self.extractor,
             model=backbone.model,
             weights=str(backbone.weights),
             weights_digest=place_digest(backbone.weights),
+            variant=backbone.variant,
+            pictures=pictures,
         )
 
     def constants(self, input_shape: Sequence[int]) -> Normalisation | None:

@@ -37,10 +37,12 @@ class TextEncoding:
     Attributes:
       folder: of a public BERT-type model; its `tokenizer.json` or `vocab.txt` is read.
       max_tokens: length of every record, with its special tokens; what is longer is cut.
+      padding: the model's own id for no token. Where it is not 0, the two change places in records.
     """
 
     folder: Path
     max_tokens: int = 128
+    padding: int = PADDING
 
     def __post_init__(self) -> None:
         check.at_least(4, max_tokens=self.max_tokens)
@@ -61,13 +63,18 @@ class TextEncoding:
           DataError: a text is missing, or there is no usable tokenizer.
         """
         texts = texts_in(column, rows=rows)
-        tokenizer = _tokenizer(self.folder.resolve(), self.max_tokens)
+        tokenizer = _tokenizer(self.folder.resolve(), self.max_tokens, self.padding)
         records = np.zeros((len(column), 2, self.max_tokens), dtype=np.int32)
         # One by one: a batch would start threads that do not survive a fork.
         for record, parts in zip(records, texts, strict=True):
             encoded = tokenizer.encode(parts[0], parts[1] if len(parts) > 1 else None)
-            count = len(encoded.ids)
-            record[0, :count], record[1, :count] = encoded.ids, encoded.type_ids
+            count, ids = len(encoded.ids), np.asarray(encoded.ids, dtype=np.int32)
+            record[0, :count] = np.where(ids == PADDING, self.padding, ids)
+            segments = encoded.type_ids
+            if len(parts) > 1 and not any(segments):  # a model that knows no segments
+                begins = [*encoded.sequence_ids, 1].index(1)
+                segments = [int(place >= begins) for place in range(count)]
+            record[1, :count] = segments
         return torch.from_numpy(records)
 
 
@@ -88,7 +95,7 @@ def texts_in(column: pa.StructArray, *, rows: RowNumbers | None) -> list[tuple[s
 
 
 @lru_cache(maxsize=4)
-def _tokenizer(folder: Path, max_tokens: int) -> Tokenizer:
+def _tokenizer(folder: Path, max_tokens: int, padding: int) -> Tokenizer:
     """Loads a tokenizer that cuts at `max_tokens` and does not pad."""
     try:
         import tokenizers  # noqa: F401
@@ -99,10 +106,10 @@ def _tokenizer(folder: Path, max_tokens: int) -> Tokenizer:
     tokenizer = _load(folder)
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_tokens, strategy="longest_first")
-    padding = tokenizer.token_to_id("[PAD]")
-    if padding != PADDING:
+    found = tokenizer.token_to_id("[PAD]")
+    if padding == PADDING and found != PADDING and tokenizer.token_to_id("<pad>") != PADDING:
         raise DataError(
-            f"the tokenizer in {folder} pads with id {padding}, where BERT-type models pad with "
+            f"the tokenizer in {folder} pads with id {found}, where BERT-type models pad with "
             f"[PAD] as id {PADDING}; set model.weights to the folder of such a model"
         )
     token_count, held = tokenizer.get_vocab_size(), _read(folder / "config.json").get("vocab_size")
@@ -112,6 +119,16 @@ def _tokenizer(folder: Path, max_tokens: int) -> Tokenizer:
             "use a folder whose tokenizer and weights belong together"
         )
     return tokenizer
+
+
+def pad_id(folder: Path) -> int:
+    """The id that a model in a folder takes for "no token here".
+
+    Raises:
+      DataError: its configuration cannot be read.
+    """
+    found = _read(folder / "config.json").get("pad_token_id", PADDING)
+    return found if isinstance(found, int) else PADDING
 
 
 def _load(folder: Path) -> Tokenizer:

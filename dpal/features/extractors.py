@@ -21,14 +21,15 @@ from torch.nn import functional
 from dpal.canonical import place_digest
 from dpal.data.readers import to_input, to_unit
 from dpal.data.sources import Content, Extractor
-from dpal.data.texts import TextEncoding
+from dpal.data.texts import TextEncoding, pad_id
 from dpal.errors import DataError
+from dpal.features.library_backbones import LIBRARY_BACKBONES, reads_texts
 from dpal.features.scattering import Scattering
-from dpal.features.spec import EMBEDDED_TOKENS, ExtractorKind, ExtractorSpec
-from dpal.models.architectures import ARCHITECTURES
+from dpal.features.spec import EMBEDDED_TOKENS, ExtractorKind, ExtractorSpec, PictureForm
+from dpal.features.text_sizes import embedded_width, most_tokens
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
-from dpal.models.text import EmbedsTexts, read_sizes
+from dpal.models.text import EmbedsTexts
 
 # Half the memory of float32. Standardised features are of the order of 1, and rounded by
 # less than a thousandth.
@@ -38,6 +39,7 @@ _TRANSFORM = Scattering()
 _GROUP = 9  # coefficients of one channel that are standardised together
 _FLAT = 1e-10  # variance, of pixels in [0, 1], next to which a group's own counts as none
 _RECORDS_AT_ONCE = 64
+_PICTURES_AT_ONCE = 16  # of a large public model
 _COARSE = 32  # pixels of the longer side, at most, of a picture that was made coarser
 _LEAST_COARSE = 9  # pixels of the shorter one, at least: fewer have no inside
 _OF_PAIRS = 4  # embeddings of a pair: first, second, their difference and their product
@@ -145,7 +147,7 @@ class TextBackboneExtractor:
                 own = tokens[None, : max(1, int((tokens != 0).sum()))]
                 means.append(network.embedded(torch.stack([own, own * 0], dim=1)))
         if not means:
-            return torch.zeros(0, read_sizes(Path(self.spec.weights or "")).hidden_size)
+            return torch.zeros(0, embedded_width(Path(self.spec.weights or "")))
         embedded = torch.cat(means)
         return functional.layer_norm(embedded, embedded.shape[1:])
 
@@ -173,6 +175,44 @@ class BackboneExtractor:
             parts = [
                 network(to_input(part)).flatten(1)
                 for part in torch.split(records, _RECORDS_AT_ONCE)
+            ]
+        features = torch.cat(parts)
+        return functional.layer_norm(features, features.shape[1:]).to(STORED)
+
+
+@dataclass(frozen=True)
+class PictureBackboneExtractor:
+    """What a public pretrained model of another library pools of a picture.
+
+    Attributes:
+      spec: the model, and what pictures are brought to first.
+    """
+
+    spec: ExtractorSpec
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """Turns images into features.
+
+        Args:
+          records: (n, channels, height, width) decoded images, of 8 or 16 bits.
+
+        Returns:
+          (n, width) float16; the values of a record have mean 0 and variance 1.
+
+        Raises:
+          DataError: the weights are not there, changed since the plan, or do not fit; or images
+            have neither 1 nor 3 channels.
+        """
+        form = self.spec.pictures
+        if form is None:
+            raise DataError(f"data.backbone.model {self.spec.model} lacks the form of its pictures")
+        if not len(records):  # which not every model takes
+            return self(records.new_zeros((1, *records.shape[1:])))[:0]
+        network = _network(self.spec, (3, form.side, form.side))
+        with torch.no_grad():
+            parts = [
+                network(brought_to(form, part)).flatten(1)
+                for part in torch.split(records, _PICTURES_AT_ONCE)
             ]
         features = torch.cat(parts)
         return functional.layer_norm(features, features.shape[1:]).to(STORED)
@@ -208,6 +248,8 @@ def build_extractor(spec: ExtractorSpec, content: Content, *, texts: int = 1) ->
         )
     if wanted is Content.TEXT:
         return TextBackboneExtractor(spec, pairs=texts > 1)
+    if spec.model in LIBRARY_BACKBONES:
+        return PictureBackboneExtractor(spec)
     return EXTRACTORS[spec.kind](spec)
 
 
@@ -216,7 +258,7 @@ _PLURALS = {Content.IMAGE: "images", Content.FEATURES: "features", Content.TEXT:
 
 def embeds_texts(spec: ExtractorSpec) -> bool:
     """Whether records have to be texts, which the tokenizer beside the weights reads."""
-    return spec.kind is ExtractorKind.BACKBONE and ARCHITECTURES[spec.model or ""].reads_texts
+    return spec.kind is ExtractorKind.BACKBONE and reads_texts(spec.model or "")
 
 
 def text_encoding(spec: ExtractorSpec) -> TextEncoding:
@@ -226,8 +268,9 @@ def text_encoding(spec: ExtractorSpec) -> TextEncoding:
       DataError: there is no such model.
     """
     folder = Path(spec.weights or "")
-    longest = min(EMBEDDED_TOKENS, read_sizes(folder).max_position_embeddings)
-    return TextEncoding(folder=folder, max_tokens=longest)
+    longest = min(EMBEDDED_TOKENS, most_tokens(folder))
+    padding = pad_id(folder) if spec.model in LIBRARY_BACKBONES else 0
+    return TextEncoding(folder=folder, max_tokens=longest, padding=padding)
 
 
 def scattered_width(channels: int, sides: Sequence[int], *, coarse: bool) -> int:
@@ -244,7 +287,40 @@ def text_feature_width(weights: Path, texts: int) -> int:
     Raises:
       DataError: there is no such model.
     """
-    return read_sizes(weights).hidden_size * (_OF_PAIRS if texts > 1 else 1)
+    return embedded_width(weights) * (_OF_PAIRS if texts > 1 else 1)
+
+
+def feature_width(spec: ExtractorSpec) -> int:
+    """How many features a library's model makes of a picture, found out on a black one.
+
+    Raises:
+      DataError: as `PictureBackboneExtractor` says.
+    """
+    return PictureBackboneExtractor(spec)(torch.zeros((1, 1, 8, 8), dtype=torch.uint8)).shape[1]
+
+
+def brought_to(form: PictureForm, images: Tensor) -> Tensor:
+    """Images (n, channels, height, width) of 8 or 16 bits as a public model was trained on them.
+
+    Returns:
+      (n, 3, side, side) float32.
+
+    Raises:
+      DataError: they have neither 1 nor 3 channels.
+    """
+    if images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise DataError(
+            f"a public model of pictures takes grey or coloured ones, not records of shape "
+            f"{tuple(images.shape[1:])}; set data.extractor to none"
+        )
+    sides = (form.side, form.side)
+    found = to_unit(images)
+    if tuple(images.shape[2:]) != sides:
+        found = functional.interpolate(
+            found, size=sides, mode=form.interpolation, antialias=True, align_corners=False
+        ).clamp(0, 1)  # bicubic overshoots
+    mean, std = (torch.tensor(each).reshape(1, 3, 1, 1) for each in (form.mean, form.std))
+    return (found.expand(-1, 3, -1, -1) - mean) / std
 
 
 def _scattered(images: Tensor) -> Tensor:
@@ -279,9 +355,44 @@ def _network(spec: ExtractorSpec, input_shape: tuple[int, ...]) -> nn.Module:
             f"{weights} is not the file that the campaign was planned with; restore it, or start "
             "a new campaign"
         )
+    library = LIBRARY_BACKBONES.get(spec.model or "")
+    if library is not None:
+        public = library.reader().build_backbone(spec).eval().requires_grad_(False)
+        if not library.reads_texts:
+            _require_apart(public, input_shape, spec)
+        return public
     model = build_model(
         ModelSpec(name=spec.model or "", input_shape=input_shape, classes=2, weights=weights)
     )
     last = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)][-1]
     model.set_submodule(last, nn.Identity())
     return model.eval().requires_grad_(False)
+
+
+def _require_apart(network: nn.Module, shape: tuple[int, ...], spec: ExtractorSpec) -> None:
+    """Requires that a picture's features do not follow from what is beside it, by three made up.
+
+    Raises:
+      DataError: they do, or the model does not take such pictures or make finite numbers of them.
+    """
+    named = " ".join(filter(None, (spec.model, spec.variant)))
+    generator = torch.Generator().manual_seed(0)
+    first, second, third = torch.randn((3, *shape), generator=generator)
+    try:
+        with torch.no_grad():
+            one, other = (network(torch.stack([first, each])) for each in (second, third))
+    except Exception as error:  # another library's code
+        raise DataError(
+            f"data.backbone {named} does not take pictures of {shape[1]} x {shape[2]} pixels "
+            f"({type(error).__name__}); leave data.backbone.side out, or use another model"
+        ) from error
+    if one.ndim != 2 or not bool(one.isfinite().all()):
+        raise DataError(
+            f"data.backbone {named} does not make one row of finite numbers of a picture; use "
+            "another model"
+        )
+    if not torch.equal(one[0], other[0]):
+        raise DataError(
+            f"data.backbone {named} mixes the pictures that it sees together, so that features of "
+            "one would tell of others; use another model"
+        )

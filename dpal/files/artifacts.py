@@ -216,6 +216,11 @@ class CampaignFolder:
         return self.root / CONFIDENTIAL / "scratch"
 
     @property
+    def features(self) -> Path:
+        """What a public model made of all records; private as they are, made anew where missing."""
+        return self.root / CONFIDENTIAL / "features"
+
+    @property
     def errors(self) -> Path:
         """What unexpected errors said, a file each; never versioned, never stored elsewhere."""
         return self.root / CONFIDENTIAL / ERRORS

@@ -19,7 +19,7 @@ from dpal.data.importing.recipe import ImportRecipe, recipe_from
 from dpal.data.sources import Content, Extractor
 from dpal.data.texts import TextEncoding
 from dpal.features.extractors import build_extractor, embeds_texts, text_encoding
-from dpal.features.spec import ExtractorKind, ExtractorSpec
+from dpal.features.spec import ExtractorKind, ExtractorSpec, PictureForm
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec, spec_from
 
@@ -97,13 +97,18 @@ def described_model(
       DataError: how its pool was imported is said by another version.
     """
     spec, content = spec_from(facts["spec"]), Content(facts["content"])
+    said = facts["extractor"]
+    form = said.get("pictures")
     extractor = ExtractorSpec(
         **{
-            **facts["extractor"],
-            "kind": ExtractorKind(facts["extractor"]["kind"]),
+            **said,
+            "kind": ExtractorKind(said["kind"]),
             "weights": None if backbone is None else str(backbone),
+            "pictures": None if form is None else PictureForm(
+                **{**form, "mean": tuple(form["mean"]), "std": tuple(form["std"])}
+            ),
         }
-    )
+    )  # fmt: skip
     recipe = facts.get("recipe")
     return ReleasedModel(
         weights=weights,

@@ -81,14 +81,23 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> 
         wanted = set(own) - classifier
     else:
         wanted = set(own)
-    _refuse_others(own, weights, wanted, path)
+    advice = (
+        "only the last layer may differ, choose the model.name and data that the weights were made "
+        "for, or leave model.weights out"
+    )
+    _refuse_others(own, weights, wanted, path, advice=advice)
     with torch.no_grad():
         for name in weights:
             own[name].copy_(weights[name])
 
 
 def _refuse_others(
-    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], wanted: set[str], path: Path
+    own: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    wanted: set[str],
+    path: Path,
+    *,
+    advice: str,
 ) -> None:
     """Says the first thing that does not fit."""
     said = "" if weights else "it holds nothing that the model knows"
@@ -105,7 +114,24 @@ def _refuse_others(
         elif not torch.isfinite(value).all():
             said = f"its {name} holds values that are not finite"
     if said:
-        raise DataError(
-            f"{path} does not fit the model: {said}; only the last layer may differ, choose the "
-            "model.name and data that the weights were made for, or leave model.weights out"
-        )
+        raise DataError(f"{path} does not fit the model: {said}; {advice}")
+
+
+def put_all_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Copies every tensor of a model out of a file; what else is there stays unused.
+
+    Args:
+      model: takes the values up.
+      weights: {name: value}.
+      path: where they are from, for messages.
+
+    Raises:
+      DataError: one of the model's is missing, of another shape, or not finite.
+    """
+    own = model.state_dict()
+    known = {name: weights[name] for name in own if name in weights}
+    advice = "name the model that they were made for in data.backbone, or save them anew with it"
+    _refuse_others(own, known, set(own), path, advice=advice)
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(weights[name])

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from dpal.data.sources import Content
 from dpal.errors import ParameterError
+from dpal.features.library_backbones import LIBRARY_BACKBONES
 from dpal.inference.released_model import ReleasedModel
 from dpal.models.architectures import ARCHITECTURES
 
@@ -60,15 +61,19 @@ def write_bundle(folder: Path, model: ReleasedModel) -> Bundle:
       folder: an empty one, below which the package's own is made.
       model: that is to be served.
     """
+    library = LIBRARY_BACKBONES.get(model.extractor.model or "")
     made_by = [ARCHITECTURES[name].made_by for name in _architectures(model)]
     texts = (_OF_TEXTS,) if model.content is Content.TEXT else ()
+    further = () if library is None else library.packages
     if others := [maker for maker in made_by if not _is_ours(maker)]:
         extra = "[text]" if texts else ""
         packages = {_distribution_of(maker) for maker in others}
         pinned = (_pinned(name) for name in sorted(filter(None, packages)))
-        requirements = (f"dpal{extra}=={metadata.version('dpal')}", *pinned)
+        others_of = (_pinned(name) for name in further)
+        requirements = (f"dpal{extra}=={metadata.version('dpal')}", *pinned, *others_of)
         return Bundle(name="dpal", folder=None, requirements=requirements)
     makers = [str(maker).rpartition(".")[0] for maker in made_by]
+    makers += [] if library is None else [library.read_by]
     sources = bundled_sources((*ENTRY, *makers))
     version = metadata.version("dpal")
     sources["dpal"] = f'"""What predictions need of dpal {version} (Apache-2.0), as a copy."""\n'
@@ -81,7 +86,7 @@ def write_bundle(folder: Path, model: ReleasedModel) -> Bundle:
     return Bundle(
         name=name,
         folder=folder / name,
-        requirements=tuple(_pinned(package) for package in (*_PACKAGES, *texts)),
+        requirements=tuple(map(_pinned, dict.fromkeys((*_PACKAGES, *texts, *further)))),
     )
 
 
@@ -156,7 +161,7 @@ def _renamed(source: str, name: str) -> str:
 
 def _architectures(model: ReleasedModel) -> list[str]:
     names = [model.spec.name, model.extractor.model]
-    return [name for name in names if name is not None]
+    return [name for name in names if name is not None and name not in LIBRARY_BACKBONES]
 
 
 def _distribution_of(maker: object) -> str | None:

@@ -59,6 +59,11 @@ class Campaign(ConfiguredRun[Plan]):
         return None if self.plan.figures is None else self.validation
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        """All records that it reads."""
+        return self.pool, self.validation
+
+    @property
     def shows_progress(self) -> bool:
         """Whether others may see within a phase how far it is.
 

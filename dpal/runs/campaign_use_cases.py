@@ -25,6 +25,7 @@ from dpal.runs import prepare_campaign, write_certificate
 from dpal.runs.campaign import Campaign
 from dpal.runs.campaign_audit import audit_campaign
 from dpal.runs.close_phase import close_phase, is_finished
+from dpal.runs.embed_records import embed_records
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
 from dpal.runs.labeling_job import recorded_config
 from dpal.runs.phase_measuring import measure
@@ -59,6 +60,7 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
         """
         reach_teachers(run)
         prepare_campaign.hold_budget(run)
+        embed_records(run)
         keep_files(run)
         for phase in phases_to_run(run):
             if not is_finished(run, phase):

@@ -89,6 +89,12 @@ class Ensemble(ConfiguredRun[VotingPlan]):
         return self.config.data.dataset
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        """All records that it reads."""
+        tuning = () if self.tuning is None else (self.tuning,)
+        return self.pool, self.public, self.validation, *tuning
+
+    @property
     def account(self) -> Account:
         """Who pays for votes."""
         return Account(certified=self.certified, runtime=self.config.runtime)

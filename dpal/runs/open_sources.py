@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from dpal.canonical import digest
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.improvement_start import PublicDataConfig
@@ -16,6 +17,9 @@ from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 from dpal.features.extractors import build_extractor, embeds_texts, text_encoding
+from dpal.features.spec import ExtractorKind, ExtractorSpec
+from dpal.features.stored_features import StoredFeatures
+from dpal.runs.kinds import folder_of
 
 
 def open_sources(config: CampaignConfig) -> tuple[Source, Source]:
@@ -65,10 +69,19 @@ def _open(config: CampaignConfig, place: Path | list[Path], role: Role) -> Sourc
         encoding=_encoding(config),
         content=None if chosen is ContentChoice.AUTO else Content(chosen),
     )
-    extractor = build_extractor(config.data.to_extractor(), source.content, texts=len(source.texts))
+    spec = config.data.to_extractor()
+    extractor = build_extractor(spec, source.content, texts=len(source.texts))
+    if extractor is not None and spec.kind is ExtractorKind.BACKBONE:
+        extractor = StoredFeatures(extractor, digest(spec), _features_file(config, source, spec))
     return holding_out(
         replace(source, extractor=extractor), held_out_share(config.data, config.validation)
     )
+
+
+def _features_file(config: CampaignConfig, source: Source, spec: ExtractorSpec) -> Path:
+    """Where a campaign's features of a source lie, once its records were embedded."""
+    named = digest([spec, source.role.value, [str(path.resolve()) for path in source.paths]])
+    return folder_of(config).features / f"{named[:16]}.arrow"
 
 
 def holding_out(source: Source, held_out: HeldOutShare | None) -> Source:

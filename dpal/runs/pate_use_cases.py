@@ -31,6 +31,7 @@ from dpal.reports.report import Report
 from dpal.reports.validation_figures import tracked_figures
 from dpal.reports.vote_report import vote_cost_table
 from dpal.runs.baselines import run_baselines
+from dpal.runs.embed_records import embed_records
 from dpal.runs.ensemble import Ensemble, plan_ensemble, prepare_ensemble, record_ensemble
 from dpal.runs.ensemble_hold import hold_ensemble
 from dpal.runs.ensemble_votes import release_labels
@@ -64,6 +65,7 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
         del labeler  # the teachers are
         hold_ensemble(run)
         record_ensemble(run)
+        embed_records(run)
         deal_records(run)
         train_teachers(run)
         release_labels(run)

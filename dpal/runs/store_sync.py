@@ -204,8 +204,9 @@ def _data_sets_store(runtime: RuntimeConfig) -> Store:
 
 
 def _files_of(folder: CampaignFolder) -> Iterator[Path]:
+    kept_here = (folder.scratch, folder.features, folder.errors)
     for path in _shown(folder.root):
-        if not any(path.is_relative_to(excluded) for excluded in (folder.scratch, folder.errors)):
+        if not any(path.is_relative_to(excluded) for excluded in kept_here):
             yield path
 
 
