@@ -290,13 +290,16 @@ def text_feature_width(weights: Path, texts: int) -> int:
     return embedded_width(weights) * (_OF_PAIRS if texts > 1 else 1)
 
 
-def feature_width(spec: ExtractorSpec) -> int:
-    """How many features a library's model makes of a picture, found out on a black one.
+def feature_width(spec: ExtractorSpec, shape: Sequence[int]) -> int:
+    """How many features a backbone makes of pictures of a shape, found out on a black one.
 
     Raises:
-      DataError: as `PictureBackboneExtractor` says.
+      DataError: the backbone cannot be read, or does not take such pictures.
     """
-    return PictureBackboneExtractor(spec)(torch.zeros((1, 1, 8, 8), dtype=torch.uint8)).shape[1]
+    extractor = build_extractor(spec, Content.IMAGE)
+    if extractor is None:
+        return math.prod(shape)
+    return extractor(torch.zeros((1, *shape), dtype=torch.uint8)).flatten(1).shape[1]
 
 
 def brought_to(form: PictureForm, images: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 from dpal.errors import DataError
 from dpal.models.text import read_sizes
 
+_BERT = "bert"
 _OFFSET = {"mpnet": 2, "roberta": 2, "xlm-roberta": 2}  # positions that begin after the padding
 
 
@@ -34,6 +35,15 @@ def most_tokens(folder: Path) -> int:
     return positions - _OFFSET.get(str(said.get("model_type")), 0)
 
 
+def is_bert(folder: Path) -> bool:
+    """Whether a folder has a BERT, which dpal builds itself.
+
+    Raises:
+      DataError: the folder has no model of texts.
+    """
+    return _settings(folder).get("model_type", _BERT) == _BERT
+
+
 def _settings(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     said: Any = None
@@ -42,7 +52,7 @@ def _settings(folder: Path) -> dict[str, Any]:
             said = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             said = None
-    if not isinstance(said, dict) or said.get("model_type", "bert") == "bert":
+    if not isinstance(said, dict) or said.get("model_type", _BERT) == _BERT:
         return vars(read_sizes(folder))  # which says what is wrong with it
     return said
 

@@ -16,15 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
 from dpal.config.campaign import parse_config
+from dpal.config.data import BackboneConfig, DataConfig, ExtractorKind
 from dpal.data.held_out import HeldOutShare
 from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
 from dpal.errors import ConfigError, DataError
-from dpal.features.extractors import scattered_width, text_feature_width
+from dpal.features.extractors import feature_width, scattered_width, text_feature_width
+from dpal.features.library_backbones import TRANSFORMERS_IMAGE, TRANSFORMERS_TEXT, all_backbones
+from dpal.features.text_sizes import is_bert
 from dpal.labels import Task
+from dpal.models.architectures import backbones
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.runs.linear_rates import linear_rates
@@ -37,6 +42,7 @@ _PASSES = 60  # over half of the labels each step: 120 steps
 _SCATTERED = 40  # pixels of a side, above which pictures are made coarser first
 _LEAST_SIDE = 8  # pixels, of which wavelets see no inside
 _MOMENTUM = 0.9
+_OWN_TEXTS = "text_classifier"  # dpal's own BERT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +170,7 @@ class Training:
       logit_noise: of such a model, how far noise may move what it says.
       normalises: whether numbers are centred and scaled by the validation set.
       learning_rate, max_grad_norm: where they do not follow.
+      backbone: settings of the public model that makes features, if one does.
     """
 
     extractor: str
@@ -174,11 +181,21 @@ class Training:
     normalises: bool = False
     learning_rate: float = 1.0
     max_grad_norm: float = 1.0
+    backbone: BackboneConfig | None = None
 
 
-def _training(look: DataLook, weights: Path | None, *, is_public: bool) -> Training:
+def _training(
+    look: DataLook, weights: Path | None, backbone: str | None, *, is_public: bool
+) -> Training:
     if look.content is Content.TEXT:
-        return _of_texts(look, weights)
+        return _of_texts(look, weights, backbone)
+    if look.content is Content.IMAGE and weights is not None:
+        return _of_backbone(look, weights, backbone)
+    if weights is not None or backbone is not None:
+        raise ConfigError(
+            f"--weights and --backbone name a public model of pictures or texts, and {look.pool} "
+            f"holds {look.content}; leave them out, or name both for pictures"
+        )
     if look.content is Content.FEATURES:
         why = "few weights: noise is added to each of them in every step"
         return _of_numbers(look, why, is_public=is_public)
@@ -207,15 +224,51 @@ def _of_numbers(look: DataLook, why: str, *, is_public: bool) -> Training:
     )  # fmt: skip
 
 
-def _of_texts(look: DataLook, weights: Path | None) -> Training:
+def _of_backbone(look: DataLook, weights: Path, named: str | None) -> Training:
+    """Logistic regression on what a public model of pictures makes of them.
+
+    Raises:
+      ConfigError: nothing says which model the weights are of.
+    """
+    if named is None and not weights.is_dir():
+        raise ConfigError(
+            f"{weights} does not say which model its numbers are of; name it with --backbone, such "
+            f"as timm:vit_small_patch14_dinov2.lvd142m, or one of {', '.join(backbones())}"
+        )
+    backbone = _named_backbone(named or TRANSFORMERS_IMAGE.name, weights)
+    data = DataConfig(extractor=ExtractorKind.BACKBONE, backbone=backbone)
+    return Training(
+        extractor="backbone", model="logistic",
+        width=feature_width(data.to_extractor(), look.shape), logit_noise=2.0, backbone=backbone,
+        why="few weights on what a public pretrained model makes of pictures, free",
+    )  # fmt: skip
+
+
+def _named_backbone(named: str, weights: Path) -> BackboneConfig:
+    """Settings of a backbone by its name; of timm the model's own name follows a colon."""
+    model, _, variant = named.partition(":")
+    try:
+        return BackboneConfig(model=model, weights=weights, variant=variant or None)
+    except ValidationError as error:
+        raise ConfigError(
+            f"--backbone {named!r} names no model that is read here; take one of "
+            f"{', '.join(all_backbones())}, and of timm its own name behind a colon, such as "
+            "timm:vit_small_patch14_dinov2.lvd142m"
+        ) from error
+
+
+def _of_texts(look: DataLook, weights: Path | None, named: str | None) -> Training:
     if weights is None:
         raise ConfigError(
             "texts are read by a public pretrained model; name its folder (config.json, "
             "model.safetensors, tokenizer.json) with --weights"
         )
+    width = text_feature_width(weights, look.texts)
+    usual = _OWN_TEXTS if is_bert(weights) else TRANSFORMERS_TEXT.name
     return Training(
-        extractor="backbone", model="logistic", width=text_feature_width(weights, look.texts),
-        logit_noise=2.0, why="few weights on what a public pretrained model makes of texts, free",
+        extractor="backbone", model="logistic", width=width, logit_noise=2.0,
+        backbone=_named_backbone(named or usual, weights),
+        why="few weights on what a public pretrained model makes of texts, free",
     )  # fmt: skip
 
 
@@ -227,6 +280,7 @@ def first_settings(
     epsilon: float = 8.0,
     labels: int | None = None,
     weights: Path | None = None,
+    backbone: str | None = None,
 ) -> str:
     """Settings of a campaign on data, as commented YAML.
 
@@ -237,12 +291,14 @@ def first_settings(
         figures get noise.
       epsilon: the promise.
       labels: that may be bought in all; None decides by the pool.
-      weights: folder of a public pretrained model, for texts.
+      weights: file or folder of a public pretrained model of pictures or texts.
+      backbone: its name; None goes by what lies there.
 
     Raises:
-      ConfigError: there are fewer records than labels, texts and no pretrained model, the
-        held-out records are not public and have told already how columns become numbers, or they
-        are called public and are a share of the pool.
+      DataError: the public model cannot be read.
+      ConfigError: nothing says which model the weights are of, there are fewer records than labels,
+        texts and no pretrained model, the held-out records are not public and have told already how
+        columns become numbers, or they are called public and are a share of the pool.
     """
     if why_public is not None and look.validation is None:
         raise ConfigError(
@@ -261,7 +317,7 @@ def first_settings(
                           f"{look.pool}")  # fmt: skip
     usual = min(look.rows, _MOST_LABELS)
     wanted = labels or (usual if look.labeled else min(look.rows // 2, _BY_PEOPLE))
-    training = _training(look, weights, is_public=why_public is not None)
+    training = _training(look, weights, backbone, is_public=why_public is not None)
     initial, queries, acquisition, why = _buying(look, wanted)
     batch = max(1, min(initial, math.ceil(wanted / 2)))
     phases = 1 + len(queries)
@@ -278,10 +334,12 @@ def first_settings(
         "  normalisation:",
         _commented("    kind: validation", "one scale: measured there, never on the pool"),
     ] if training.normalises else []  # fmt: skip
-    backbone = [] if training.extractor != "backbone" else [
+    public = training.backbone
+    made_by = [] if public is None else [
         "  backbone:",
-        "    model: text_classifier",
-        f"    weights: {_text(str(weights))}",
+        f"    model: {public.model}",
+        *([] if public.variant is None else [f"    variant: {_text(public.variant)}"]),
+        f"    weights: {_text(public.weights)}",
     ]  # fmt: skip
     group = [
         "  # Records belong to groups (column group). To protect all that one group has:",
@@ -304,7 +362,7 @@ def first_settings(
         *named,
         f"  label_column: {_text(look.label_column)}",
         _commented(f"  extractor: {training.extractor}", "fixed features, free; none: as it is"),
-        *backbone,
+        *made_by,
         *normalisation,
         *group,
         "",

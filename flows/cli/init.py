@@ -54,7 +54,13 @@ def init(
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Public pretrained model, for texts."),
+        typer.Option(
+            metavar="PLACE", help="Folder or .safetensors file of a public pretrained model."
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose weights: resnet50, timm:vit_base_patch16_224 ..."),
     ] = None,
     dvc: Annotated[
         bool, typer.Option("--dvc", help="Also write dvc.yaml, for `dvc exp run` and `show`.")
@@ -67,12 +73,14 @@ def init(
     if data is not None:
         if of_kind or public or votes:
             raise ConfigError("--data writes a campaign; leave the kind out")
-        _for_data(name, data, validation, label_column, why_public, epsilon, labels, weights)
+        _for_data(
+            name, data, validation, label_column, why_public, epsilon, labels, weights, backbone
+        )
         if dvc:
             _add_stage(name)
         return
     given = {"--validation": validation, "--why-public": why_public, "--labels": labels,
-             "--weights": weights}  # fmt: skip
+             "--weights": weights, "--backbone": backbone}  # fmt: skip
     for option, value in given.items():
         if value is not None:
             raise ConfigError(f"{option} is about data; name it with --data")
@@ -114,6 +122,7 @@ def _for_data(
     epsilon: float,
     labels: int | None,
     weights: Path | None,
+    backbone: str | None,
 ) -> None:
     """Looks at data and writes settings that suit it."""
     target = _new_file(name)
@@ -130,7 +139,13 @@ def _for_data(
             on_rows=bar.update,
         )
     text = first_settings(
-        look, name, why_public=why, epsilon=epsilon, labels=labels, weights=weights
+        look,
+        name,
+        why_public=why,
+        epsilon=epsilon,
+        labels=labels,
+        weights=weights,
+        backbone=backbone,
     )
     parse_config(yaml.safe_load(text))  # what is written can be run
     target.write_text(text, encoding="utf-8")

@@ -107,7 +107,7 @@ def test_a_records_features_are_its_own(tmp_path, kind):
     one, other = pixels(20, 1, 24, 20), pixels(20, 1, 24, 20, seed=1)
     other[7] = one[7]
     assert torch.equal(features_of(spec, one)[7], features_of(spec, other)[7])
-    assert features_of(spec, one[:0]).shape == (0, feature_width(spec))
+    assert features_of(spec, one[:0]).shape == (0, feature_width(spec, (1, 24, 20)))
 
 
 def test_a_model_that_mixes_records_is_refused(tmp_path, monkeypatch):

@@ -13,12 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
+from safetensors.torch import save_file
 
 import dpal
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, DataError
+from dpal.models.build_model import build_model
+from dpal.models.spec import ModelSpec
 from dpal.runs.first_settings import first_settings, look_at
 from tests.conftest import write_blobs
+from tests.features.library_models import write_picture_model
 from tests.models.tiny_bert import write_folder
 
 RNG = np.random.default_rng(4)
@@ -173,3 +177,49 @@ def test_names_with_quotes_stay_names(tmp_path):
     _, config = written(features(folder / "t.parquet", 80))
     assert config.data.pool == folder / "t.parquet"
     assert json.loads(json.dumps(config.validation.why)) == "made up for a test"
+
+
+def test_pictures_are_read_by_a_public_model_in_a_folder(tmp_path):
+    folder = write_picture_model(tmp_path / "vit", "vit")
+    path = pictures(tmp_path / "p.parquet", 400, size=24)
+    text, config = written(path, weights=folder)
+    backbone = config.data.backbone
+    assert backbone is not None
+    assert (config.data.extractor.value, backbone.model) == ("backbone", "transformers_image")
+    assert dpal.plan(config).plan.spec.model.input_shape == (16,)
+    assert "scattering" not in text
+    for wishes in (
+        {"weights": folder / "model.safetensors"},  # nothing says of which model
+        {"weights": folder, "backbone": "resnet51"},
+        {"weights": folder, "backbone": "timm"},
+    ):
+        with pytest.raises(ConfigError):
+            written(path, **wishes)
+    with pytest.raises(ConfigError):
+        written(features(tmp_path / "t.parquet", 200), weights=folder)
+
+
+def test_a_backbone_of_our_own_is_named(tmp_path):
+    path = pictures(tmp_path / "p.parquet", 400, size=16)
+    weights = tmp_path / "public.safetensors"
+    spec = ModelSpec(name="tutorial_cnn", input_shape=(1, 16, 16), classes=5)
+    save_file(build_model(spec).state_dict(), weights)
+    _, config = written(path, weights=weights, backbone="tutorial_cnn")
+    assert dpal.plan(config).plan.spec.model.input_shape == (32,)
+
+
+def test_other_models_of_texts_than_bert_are_read_by_transformers(tmp_path):
+    folder = write_folder(tmp_path / "electra")
+    said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    path = tmp_path / "x.parquet"
+    table = {"id": [f"t{k}" for k in range(200)], "text_a": ["a good film"] * 200,
+             "label": [k // 4 % 2 for k in range(200)],
+             "split": ["test" if k % 4 == 0 else "train" for k in range(200)]}  # fmt: skip
+    pq.write_table(pa.table(table), path)
+    named = []
+    for kind in ("bert", "electra"):
+        (folder / "config.json").write_text(json.dumps({**said, "model_type": kind}), "utf-8")
+        backbone = written(path, weights=folder)[1].data.backbone
+        assert backbone is not None
+        named.append(backbone.model)
+    assert named == ["text_classifier", "transformers_text"]
