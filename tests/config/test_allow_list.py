@@ -83,6 +83,7 @@ NO_DOORS = {
     "choice.method",
     "choice.uncertainty",
     "data.backbone.model",
+    "data.backbone.variant",
     "data.content",
     "data.extractor",
     "data.normalisation.kind",
