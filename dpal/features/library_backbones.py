@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BuildsBackbones(Protocol):
-    """What a module that reads the models of one library offers."""
+    """Reads the models of one library."""
 
     def picture_form(self, variant: str | None, weights: Path, side: int | None, /) -> PictureForm:
         """What a model of pictures was trained on; `side` is another size that is wanted."""
@@ -37,7 +37,7 @@ class LibraryBackbone:
 
     Attributes:
       name: as settings and plans say it.
-      read_by: module that reads them, a `BuildsBackbones`.
+      read_by: dotted name of the class that reads them, a `BuildsBackbones`.
       packages: that have to be installed, as an index has them.
       extra: of dpal, that brings them.
       reads_texts: whether records are texts.
@@ -52,12 +52,9 @@ class LibraryBackbone:
     has_variants: bool = False
 
     def reader(self) -> BuildsBackbones:
-        """The module that reads them.
-
-        Raises:
-          DataError: its library is not installed, or cannot be imported.
-        """
-        return cast("BuildsBackbones", import_module(self.read_by))
+        """What reads them; it imports the library when it is asked for something."""
+        module, _, name = self.read_by.rpartition(".")
+        return cast("BuildsBackbones", getattr(import_module(module), name)())
 
     def library(self, module: str) -> Any:
         """A module of the library, imported now.
@@ -85,20 +82,20 @@ _HERE = __name__.rpartition(".")[0]
 
 TIMM = LibraryBackbone(
     name="timm",
-    read_by=f"{_HERE}.timm_backbone",
+    read_by=f"{_HERE}.timm_backbone.TimmModels",
     packages=("timm", "torchvision"),
     extra="timm",
     has_variants=True,
 )
 TRANSFORMERS_IMAGE = LibraryBackbone(
     name="transformers_image",
-    read_by=f"{_HERE}.transformers_backbone",
+    read_by=f"{_HERE}.transformers_backbone.TransformersModels",
     packages=("transformers",),
     extra="transformers",
 )
 TRANSFORMERS_TEXT = LibraryBackbone(
     name="transformers_text",
-    read_by=f"{_HERE}.transformers_backbone",
+    read_by=f"{_HERE}.transformers_backbone.TransformersModels",
     packages=("transformers", "tokenizers"),
     extra="transformers",
     reads_texts=True,

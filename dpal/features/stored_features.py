@@ -53,7 +53,7 @@ class StoredFeatures:
         stored = self._stored()
         if stored is None or not len(records):
             return self.extractor(records)
-        keys = record_keys(records)
+        keys = digests_of_records(records)
         found = stored.features_of(keys)
         unknown = [row for row, features in enumerate(found) if features is None]
         made = iter(self.extractor(records[unknown]) if unknown else ())
@@ -90,7 +90,7 @@ class StoredFeatures:
         for batch in raw_batches(source, [source.content.value]):
             records = decoded_of(source, batch.table.column(0), rows=batch.numbers)
             features = self.extractor(records).flatten(1).numpy()
-            keys = record_keys(records)
+            keys = digests_of_records(records)
             values = [row.tobytes() for row in features]
             seals = [_seal(self.digest, *pair) for pair in zip(keys, values, strict=True)]
             yield pa.record_batch(
@@ -112,7 +112,7 @@ class StoredFeatures:
         return stored if stored is not None and stored.about["extractor"] == self.digest else None
 
 
-def record_keys(records: Tensor) -> list[bytes]:
+def digests_of_records(records: Tensor) -> list[bytes]:
     """A digest of each decoded record: of its numbers, their type and its shape."""
     kind = f"{records.dtype} {tuple(records.shape[1:])}".encode()
     rows = records.contiguous().numpy()

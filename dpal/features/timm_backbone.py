@@ -13,43 +13,46 @@ from dpal.features.spec import ExtractorSpec, PictureForm
 from dpal.models.weights import put_all_weights, read_safetensors
 
 
-def picture_form(variant: str | None, weights: Path, side: int | None) -> PictureForm:
-    """What a model's pictures are brought to, as its own description in timm says.
+class TimmModels:
+    """Models that timm knows by name."""
 
-    Raises:
-      DataError: timm is not installed.
-      ParameterError: it knows no such model, or one of other pictures.
-    """
-    del weights  # a file of numbers, which says nothing of pictures
-    described = _description(variant)
-    _, height, width = described.input_size
-    if height != width and side is None:
-        raise ParameterError(
-            f"data.backbone.variant {variant} takes pictures of {height} x {width} pixels; say "
-            "with data.backbone.side how long both sides are to be"
+    def picture_form(self, variant: str | None, weights: Path, side: int | None) -> PictureForm:
+        """What a model's pictures are brought to, as its own description in timm says.
+
+        Raises:
+          DataError: timm is not installed.
+          ParameterError: it knows no such model, or one of other pictures.
+        """
+        del weights  # a file of numbers, which says nothing of pictures
+        described = _description(variant)
+        _, height, width = described.input_size
+        if height != width and side is None:
+            raise ParameterError(
+                f"data.backbone.variant {variant} takes pictures of {height} x {width} pixels; say "
+                "with data.backbone.side how long both sides are to be"
+            )
+        return PictureForm(
+            side=side or height,
+            mean=tuple(map(float, described.mean)),
+            std=tuple(map(float, described.std)),
+            interpolation="bilinear" if described.interpolation == "bilinear" else "bicubic",
         )
-    return PictureForm(
-        side=side or height,
-        mean=tuple(map(float, described.mean)),
-        std=tuple(map(float, described.std)),
-        interpolation="bilinear" if described.interpolation == "bilinear" else "bicubic",
-    )
 
+    def build_backbone(self, spec: ExtractorSpec) -> nn.Module:
+        """A model up to its pooled features, from the file of its weights alone.
 
-def build_backbone(spec: ExtractorSpec) -> nn.Module:
-    """A model up to its pooled features, from the file of its weights; nothing is left at random.
-
-    Raises:
-      DataError: timm is not installed, or the file is missing, or of another model.
-      ParameterError: timm knows no such model.
-    """
-    variant, path = spec.variant, Path(spec.weights or "")
-    _, own, _ = _description(variant).input_size
-    # Transformers of pictures resample their positions for another size; the others need no word.
-    sized = {} if spec.pictures is None or spec.pictures.side == own else {"dynamic_img_size": True}
-    model = _created(variant, **sized)
-    put_all_weights(model, read_safetensors(path), path)
-    return model
+        Raises:
+          DataError: timm is not installed, or the file is missing, or of another model.
+          ParameterError: timm knows no such model.
+        """
+        variant, path = spec.variant, Path(spec.weights or "")
+        _, own, _ = _description(variant).input_size
+        # Transformers of pictures resample their positions for another size.
+        other = spec.pictures is not None and spec.pictures.side != own
+        sized = {"dynamic_img_size": True} if other else {}
+        model = _created(variant, **sized)
+        put_all_weights(model, read_safetensors(path), path)
+        return model
 
 
 def _description(variant: str | None) -> Any:

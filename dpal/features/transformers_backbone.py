@@ -118,48 +118,52 @@ class TextEncoder(nn.Module):
         return embedded
 
 
-def picture_form(variant: str | None, weights: Path, side: int | None) -> PictureForm:
-    """What pictures are brought to, by the `preprocessor_config.json` beside the weights.
+class TransformersModels:
+    """Models in folders that transformers wrote."""
 
-    Raises:
-      DataError: there is none, or it does not say so.
-    """
-    del variant  # the folder says which model it is
-    _kind(weights, _PICTURES)
-    path = weights / "preprocessor_config.json"
-    said = _json(path)
-    size = said.get("crop_size") if said.get("do_center_crop") else None
-    size = size or said.get("size")
-    sides = set(size.values()) if isinstance(size, dict) else {size}
-    try:
-        own = side or (sides.pop() if len(sides) == 1 else None)
-        return PictureForm(
-            side=int(own or 0),
-            mean=tuple(map(float, said["image_mean"])),
-            std=tuple(map(float, said["image_std"])),
-            interpolation="bicubic" if said.get("resample", _BICUBIC) != 2 else "bilinear",
+    def picture_form(self, variant: str | None, weights: Path, side: int | None) -> PictureForm:
+        """What pictures are brought to, by the `preprocessor_config.json` beside the weights.
+
+        Raises:
+          DataError: there is none, or it does not say so.
+        """
+        del variant  # the folder says which model it is
+        _kind(weights, _PICTURES)
+        path = weights / "preprocessor_config.json"
+        said = _json(path)
+        size = said.get("crop_size") if said.get("do_center_crop") else None
+        size = size or said.get("size")
+        sides = set(size.values()) if isinstance(size, dict) else {size}
+        try:
+            own = side or (sides.pop() if len(sides) == 1 else None)
+            return PictureForm(
+                side=int(own or 0),
+                mean=tuple(map(float, said["image_mean"])),
+                std=tuple(map(float, said["image_std"])),
+                interpolation="bicubic" if said.get("resample", _BICUBIC) != 2 else "bilinear",
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path} does not say of which size the pictures are (set data.backbone.side) and "
+                "which image_mean and image_std they have; save the model's image processor anew"
+            ) from error
+
+    def build_backbone(self, spec: ExtractorSpec) -> nn.Module:
+        """A model with its weights from a folder; nothing is left at random.
+
+        Raises:
+          DataError: transformers is not installed, or the folder lacks something, asks for code
+            of its own, or is of a model that is not in the list.
+        """
+        folder = Path(spec.weights or "")
+        if spec.model == TRANSFORMERS_IMAGE.name:
+            kind, settings = _kind(folder, _PICTURES)
+            return PictureEncoder(_encoder(folder, kind, settings), kind)
+        kind, settings = _kind(folder, _TEXTS)
+        first = _reads_first_token(folder)
+        return TextEncoder(
+            _encoder(folder, kind, settings), padding=pad_id(folder), first_token=first
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path} does not say of which size the pictures are (set data.backbone.side) and "
-            "which image_mean and image_std they have; save the model's image processor anew"
-        ) from error
-
-
-def build_backbone(spec: ExtractorSpec) -> nn.Module:
-    """A model with its weights from a folder; nothing is left at random.
-
-    Raises:
-      DataError: transformers is not installed, or the folder lacks something, asks for code of its
-        own, or is of a model that is not in the list.
-    """
-    folder = Path(spec.weights or "")
-    if spec.model == TRANSFORMERS_IMAGE.name:
-        kind, settings = _kind(folder, _PICTURES)
-        return PictureEncoder(_encoder(folder, kind, settings), kind)
-    kind, settings = _kind(folder, _TEXTS)
-    first = _reads_first_token(folder)
-    return TextEncoder(_encoder(folder, kind, settings), padding=pad_id(folder), first_token=first)
 
 
 def _encoder(folder: Path, kind: _Kind, settings: dict[str, Any]) -> nn.Module:

@@ -73,7 +73,7 @@ def write_bundle(folder: Path, model: ReleasedModel) -> Bundle:
         requirements = (f"dpal{extra}=={metadata.version('dpal')}", *pinned, *others_of)
         return Bundle(name="dpal", folder=None, requirements=requirements)
     makers = [str(maker).rpartition(".")[0] for maker in made_by]
-    makers += [] if library is None else [library.read_by]
+    makers += [] if library is None else [library.read_by.rpartition(".")[0]]
     sources = bundled_sources((*ENTRY, *makers))
     version = metadata.version("dpal")
     sources["dpal"] = f'"""What predictions need of dpal {version} (Apache-2.0), as a copy."""\n'

@@ -205,7 +205,7 @@ def test_weights_in_several_files_are_read(tmp_path):
     whole = features_of(spec_of("transformers_image", folder), images)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    names, held = sorted(tensors), {}
+    names, held = sorted(tensors), dict[str, str]()
     for number, part in enumerate((names[::2], names[1::2])):
         save_file({name: tensors[name] for name in part}, folder / f"part-{number}.safetensors")
         held |= dict.fromkeys(part, f"part-{number}.safetensors")

@@ -17,16 +17,18 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
+from torch import Tensor
 
 import dpal
 from dpal.data.importing.settings import ImportSettings
 from dpal.features import extractors
+from dpal.features.spec import PictureForm
 from dpal.files.artifacts import CampaignFolder
 from dpal.inference.released_model import DESCRIPTION, WEIGHTS
 from dpal.runs.bundle_inference import write_bundle
 from dpal.runs.first_settings import first_settings, look_at
 from dpal.runs.predict import open_model, predict
-from dpal.runs.released_phase import released_weights
+from dpal.runs.released_phase import released_figures, released_weights
 from tests.features.library_models import write_picture_model
 
 ROWS, HELD_OUT = 700, 175
@@ -69,11 +71,14 @@ def finished(tmp_path_factory) -> Iterator[tuple[CampaignFolder, int]]:
     values["privacy"]["selection"] = "visible"
     values["acquisition"] = "margin"
     values["schedule"] |= {"initial": 100, "queries": [50, 50], "batch_size": 100}
-    seen, whole = [], extractors.brought_to
+    whole, seen = extractors.brought_to, list[int]()
+
+    def counted(form: PictureForm, part: Tensor) -> Tensor:
+        seen.append(len(part))
+        return whole(form, part)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            extractors, "brought_to", lambda form, part: seen.append(len(part)) or whole(form, part)
-        )
+        patch.setattr(extractors, "brought_to", counted)
         yield dpal.run(dpal.settings(values)), sum(seen)
 
 
@@ -115,7 +120,8 @@ def test_it_predicts_as_it_was_judged(finished, tmp_path):
         if part == "test"
     ]
     assert len(right) == HELD_OUT
-    assert np.mean(right) == folder.finished_phases()[-1]["validation_accuracy"]
+    released = released_figures(folder)
+    assert released is not None and np.mean(right) == released["validation_accuracy"]
 
 
 SERVED = """

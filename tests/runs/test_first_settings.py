@@ -20,6 +20,7 @@ from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, DataError
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
+from dpal.planning.campaign_plan import Plan
 from dpal.runs.first_settings import first_settings, look_at
 from tests.conftest import write_blobs
 from tests.features.library_models import write_picture_model
@@ -179,6 +180,12 @@ def test_names_with_quotes_stay_names(tmp_path):
     assert json.loads(json.dumps(config.validation.why)) == "made up for a test"
 
 
+def planned_shape(config) -> tuple[int, ...]:
+    plan = dpal.plan(config).plan
+    assert isinstance(plan, Plan)
+    return plan.spec.model.input_shape
+
+
 def test_pictures_are_read_by_a_public_model_in_a_folder(tmp_path):
     folder = write_picture_model(tmp_path / "vit", "vit")
     path = pictures(tmp_path / "p.parquet", 400, size=24)
@@ -186,7 +193,7 @@ def test_pictures_are_read_by_a_public_model_in_a_folder(tmp_path):
     backbone = config.data.backbone
     assert backbone is not None
     assert (config.data.extractor.value, backbone.model) == ("backbone", "transformers_image")
-    assert dpal.plan(config).plan.spec.model.input_shape == (16,)
+    assert planned_shape(config) == (16,)
     assert "scattering" not in text
     for wishes in (
         {"weights": folder / "model.safetensors"},  # nothing says of which model
@@ -205,7 +212,7 @@ def test_a_backbone_of_our_own_is_named(tmp_path):
     spec = ModelSpec(name="tutorial_cnn", input_shape=(1, 16, 16), classes=5)
     save_file(build_model(spec).state_dict(), weights)
     _, config = written(path, weights=weights, backbone="tutorial_cnn")
-    assert dpal.plan(config).plan.spec.model.input_shape == (32,)
+    assert planned_shape(config) == (32,)
 
 
 def test_other_models_of_texts_than_bert_are_read_by_transformers(tmp_path):
