@@ -41,7 +41,7 @@ def is_bert(folder: Path) -> bool:
     Raises:
       DataError: the folder has no model of texts.
     """
-    return _settings(folder).get("model_type", _BERT) == _BERT
+    return bool(_settings(folder).get("model_type", _BERT) == _BERT)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
