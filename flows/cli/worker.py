@@ -9,6 +9,7 @@ import typer
 
 from flows.cli.terminal import out
 
+_ASK_SECONDS = "1"  # Prefect's own 10 would be most of what a small training waits for
 EXAMPLE = "Example: dpal allow clinic.yaml && dpal worker gpu"
 
 
@@ -17,6 +18,23 @@ def worker(
     name: Annotated[
         str | None, typer.Option(help="Of this worker on Prefect's page; a random one if left out.")
     ] = None,
+    standby: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            envvar="DPAL_STANDBY",
+            show_default="1, and 0 for the pool campaigns",
+            help="Processes that have everything imported and wait for a training each.",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            envvar="DPAL_DEVICE",
+            help="Of the trainings here: auto (cuda where there is one), cpu, cuda, cuda:1; "
+            "as their settings say if left out.",
+        ),
+    ] = None,
 ) -> None:
     """Work for a pool: run dpal's flows, and only with what this machine's list allows.
 
@@ -24,18 +42,26 @@ def worker(
     """
     # As Prefect has it: a worker outlives a server that is busy. A person at a terminal is told.
     os.environ["PREFECT_CLIENT_MAX_RETRIES"] = "5"
+    os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", _ASK_SECONDS)
     import asyncio
 
     from prefect.utilities.processutils import setup_signal_handlers_worker
 
+    from flows.ops.deployments import CAMPAIGNS
     from flows.ops.worker import OwnFlowWorker
     from tasks.allow_list import allow_file, read_allow_list
+    from tasks.training_pool.worker_device import DEVICE, require_device_name
 
     _require_process_pool(pool)
+    if device:
+        require_device_name(device)
+        os.environ[DEVICE] = device
     if not read_allow_list(file := allow_file()).values:
         out.print(f"{file} allows nothing yet: runs are refused until dpal allow FILE.yaml")
     setup_signal_handlers_worker(os.getpid(), f"the worker of pool {pool}", out.print)
-    working = OwnFlowWorker(work_pool_name=pool, name=name, create_pool_if_not_found=False)
+    if standby is None:
+        standby = 0 if pool == CAMPAIGNS else 1
+    working = OwnFlowWorker(pool, standby=standby, name=name, create_pool_if_not_found=False)
     try:
         asyncio.run(working.start(printer=out.print))
     except (KeyboardInterrupt, asyncio.CancelledError):

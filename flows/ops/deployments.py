@@ -197,6 +197,16 @@ _DEPLOYED = (_NEW, *_RUNS.values(), _CAPC, *_ON_POOLS, _AUDIT, _COLLECT, _WATCH)
 # Which function runs a flow: all that a worker of ours ever runs.
 ENTRYPOINTS = {deployment.flow: deployment.entrypoint for deployment in _DEPLOYED}
 FLOWS = tuple(ENTRYPOINTS)
+# What a process imports ahead that may become a training: the flows, and what these import late
+# (torch._dynamo: by torch itself, with the first optimizer that is made).
+TRAINING_MODULES = (
+    *(deployment.entrypoint.rpartition(".")[0] for deployment in _ON_POOLS),
+    "dpal.accounting.second_opinion",
+    "pandas",
+    "scipy.optimize",
+    "sqlalchemy.dialects.sqlite",
+    "torch._dynamo",
+)
 
 
 def usual(pools: Sequence[WorkPool]) -> list[Deployment]:

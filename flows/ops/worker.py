@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
+import anyio
 from prefect.utilities.processutils import command_to_string
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
@@ -20,7 +21,8 @@ from dpal.config.allow_list import WORKDIR
 from dpal.config.guarded import Guarded, GuardedSetting
 from dpal.errors import AllowListError, DpalError
 from dpal.files.urls import canonical_place
-from flows.ops.deployments import ENTRYPOINTS, ENVIRONMENT
+from flows.ops.deployments import ENTRYPOINTS, ENVIRONMENT, TRAINING_MODULES
+from flows.ops.standby import Standbys, run_in_standby
 from tasks.allow_list import ASKED_FOLDER, allow_file, read_allow_list
 
 if TYPE_CHECKING:
@@ -91,6 +93,17 @@ class OwnFlowWorker(ProcessWorker):
 
     job_configuration: type[ProcessJobConfiguration] = OwnFlowConfiguration
 
+    def __init__(self, work_pool_name: str, *, standby: int = 0, **options: Any) -> None:
+        """A worker that is not started yet.
+
+        Args:
+          work_pool_name: whose runs it takes.
+          standby: processes that have imported what trainings need and wait for one run each.
+          options: of Prefect's worker.
+        """
+        super().__init__(work_pool_name, **options)
+        self._standbys = Standbys(standby, TRAINING_MODULES, ENVIRONMENT) if standby else None
+
     @classmethod
     def __dispatch_key__(cls) -> str:
         """Under which Prefect registers this kind of worker, beside its own."""
@@ -106,7 +119,22 @@ class OwnFlowWorker(ProcessWorker):
         # Without its deployment there is no code of the server's that this process could load
         # for the hooks of a run that crashed or was cancelled. Our flows have none.
         alone = flow_run.model_copy(update={"deployment_id": None})
-        return await super().run(alone, configuration, task_status)
+        if self._standbys is None:
+            return await super().run(alone, configuration, task_status)
+        status = task_status or anyio.TASK_STATUS_IGNORED
+        return await run_in_standby(self._standbys, alone, configuration, status)
+
+    async def setup(self) -> None:
+        """Prepares the worker, and what stands by."""
+        await super().setup()
+        if self._standbys is not None:
+            await self._standbys.fill()
+
+    async def teardown(self, *exc_info: Any) -> None:
+        """Ends what stands by, and the worker after its runs."""
+        if self._standbys is not None:
+            await self._standbys.close()
+        await super().teardown(*exc_info)
 
 
 def folder_asked_for(deployment: DeploymentResponse) -> Path | None:

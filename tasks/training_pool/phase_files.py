@@ -27,6 +27,7 @@ from dpal.runs.store_upload import store_of
 from tasks.boundary import task
 from tasks.campaign import prepare_campaign
 from tasks.training_pool.order_and_wait import give_receipt
+from tasks.training_pool.worker_device import on_worker_device
 
 _PATIENCE_SECONDS = 180.0  # whoever had the campaign before may be on its way out
 
@@ -99,7 +100,7 @@ def following_order(order: TrainingOrder) -> Iterator[Campaign]:
         return
     with lock_folder(folder_of(order.config).root, patience=_PATIENCE_SECONDS):
         bring_files(order.config.name, order.config.runtime)
-        prepared = prepare_campaign(order.config, leads=False)
+        prepared = prepare_campaign(on_worker_device(order.config), leads=False)
         campaign = replace(prepared, acting_for=order.drawer)
         _require_ordered(campaign, order)
         yield campaign

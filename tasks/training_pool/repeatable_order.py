@@ -28,6 +28,7 @@ from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.run import ConfiguredRun, Run
 from tasks.boundary import task
 from tasks.training_pool.order_and_wait import PoolTraining, train_elsewhere, wait_for_ordered
+from tasks.training_pool.worker_device import on_worker_device
 
 _TAG = ".training-tag"  # of a run's folder: no other run has it, and no other machine needs it
 _ORDER = ".training-order"  # the digest of what was ordered, where only its owner can write it
@@ -130,7 +131,7 @@ def following_repeatable_order(order: RepeatableOrder) -> Iterator[tuple[Run[Any
         or what the run holds is about other records.
       CampaignBusy: another process holds the run and does not let go of it.
     """
-    config = order.settings()
+    config = on_worker_device(order.settings())
     require_device(config.runtime)
     kind, root = kind_of(config), folder_of(config).root
     steps = kind.use_cases()

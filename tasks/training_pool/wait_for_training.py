@@ -11,6 +11,7 @@ from uuid import UUID
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import Artifact, FlowRun, State, WorkerStatus
 from prefect.context import FlowRunContext
 from prefect.exceptions import TerminationSignal
@@ -22,6 +23,7 @@ from tasks.prefect_client import retry_while_prefect_is_down
 
 MIRRORED = "training"  # key of the artifact that shows a worker's progress on a run's own page
 _LOOK_SECONDS = 2.0
+_GLANCE_SECONDS = 0.5  # in between, at states alone: how long an end goes unnoticed
 _SILENT_SECONDS = 90.0  # nine signs of life missed
 _UNSTARTED_SECONDS = 60.0
 _CANCEL_SECONDS = 25.0  # of the 30 that Prefect gives to a process which is to end
@@ -112,7 +114,7 @@ def wait_for(run: FlowRun, pool: str, what: str) -> FlowRun:
             if silent > _SILENT_SECONDS and (state.is_running() or state.is_cancelling()):
                 return _give_up(run, f"it gave no sign of life for {_SILENT_SECONDS:.0f} seconds")
             _require_wanted(what)
-            time.sleep(_LOOK_SECONDS)
+            _await_change(identity)
     except TrainingStopped:
         _cancel(run)
         raise
@@ -120,6 +122,23 @@ def wait_for(run: FlowRun, pool: str, what: str) -> FlowRun:
         if _is_cancelled():  # else the campaign's process is only moved or restarted
             _cancel(run)
         raise
+
+
+def _await_change(run: UUID) -> None:
+    """Waits until it is time to look again: at once if a state changes, the run's or its own."""
+    deadline, context = time.monotonic() + _LOOK_SECONDS, FlowRunContext.get()
+    own = context.flow_run.id if context and context.flow_run else run
+    both = FlowRunFilter(id=FlowRunFilterId(any_=[run, own]))
+    with suppress(httpx.HTTPError, RuntimeError), get_client(sync_client=True) as client:
+        before = None
+        while time.monotonic() < deadline:
+            states = {
+                seen.id: seen.state_id for seen in client.read_flow_runs(flow_run_filter=both)
+            }
+            if states != (before := before or states):
+                return
+            time.sleep(_GLANCE_SECONDS)
+    time.sleep(max(0.0, deadline - time.monotonic()))  # the server is away
 
 
 def artifacts_of(client: SyncPrefectClient, run: UUID) -> list[Artifact]:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,9 +78,9 @@ class Site:
         await_true(lambda: httpx.get(f"{self.api}/health", timeout=5).is_success, 240)
         return started
 
-    def worker(self, *before: str) -> subprocess.Popen[bytes]:
+    def worker(self, *before: str, options: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Starts a worker of the training pool, by another command where one is named."""
-        return self.start("worker.log", *before, command(), "worker", "gpu")
+        return self.start("worker.log", *before, command(), "worker", "gpu", *options)
 
     def deploy(self) -> None:
         """What an installation does once."""
