@@ -12,11 +12,13 @@ import os
 import runpy
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+_LOOK_SECONDS = 0.5
 # What differs from run to run: Prefect's own plumbing, and what a worker says of the folder.
 _OF_THE_RUN = ("PREFECT__", "DPAL_ASKED_FOLDER")
 # Files of a folder that Prefect reads its settings from when it is imported.
@@ -31,10 +33,22 @@ def main() -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C at the worker's terminal
     began, here, environment = time.time(), Path.cwd(), dict(os.environ)
+    imported = threading.Event()
+    watching = threading.Thread(target=_end_with, args=(os.getppid(), imported), daemon=True)
+    watching.start()
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    imported.set()
+    watching.join()
     if order := sys.stdin.buffer.read():
         follow(**json.loads(order), began=began, here=here, before=environment)
+
+
+def _end_with(parent: int, imported: threading.Event) -> None:
+    """Ends this process if its worker ends while it imports, which may take long."""
+    while not imported.wait(_LOOK_SECONDS):
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def follow(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,16 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def standing(place: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with standing_in(environment(place, PREFECT__OF_ANOTHER="run"), place) as process:
+        yield process
+
+
+@contextmanager
+def standing_in(told: dict[str, str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-P", standby_process.__file__, "ahead"],
         cwd=place,
-        env=environment(place),
+        env=told,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -111,9 +118,7 @@ def test_it_becomes_what_a_new_process_would_be(place, standing):
     assert warm["environment"]["PREFECT__FLOW_RUN_ID"] == "one"
 
 
-@pytest.mark.parametrize(
-    "change", ["setting", "module", "settings file", "relative path", "command", "profile"]
-)
+@pytest.mark.parametrize("change", ["setting", "module", "settings file", "command", "profile"])
 def test_where_a_new_process_would_differ_it_becomes_a_new_one(place, standing, change):
     ready = await_ready(standing)
     changed: dict[str, Any] = {}
@@ -123,9 +128,6 @@ def test_where_a_new_process_would_differ_it_becomes_a_new_one(place, standing, 
         (place / "code" / "ahead.py").write_text("import time\nWHEN = time.time()\n# new\n")
     if change == "settings file":
         (place / "work" / "prefect.toml").write_text("[logging]\nlevel = 'DEBUG'\n")
-    if change == "relative path":
-        paths = os.pathsep.join([str(place / "code"), "here"])
-        changed["environment"] = environment(place, PYTHONPATH=paths)
     if change == "command":
         changed["command"] = [sys.executable, "-I", "-c", "import json; print(json.dumps({}))"]
     if change == "profile":
@@ -136,17 +138,28 @@ def test_where_a_new_process_would_differ_it_becomes_a_new_one(place, standing, 
     assert not seen.get("path") or str(place / "work") not in seen["path"]
 
 
+def test_a_relative_path_is_looked_up_in_the_folder_that_a_run_works_in(place):
+    told = environment(place, PYTHONPATH=os.pathsep.join([str(place / "code"), "here"]))
+    with standing_in(told, place) as process:
+        ready = await_ready(process)
+        seen = seen_by(process, order(place, environment=told))
+    assert seen["imported"] > ready
+    assert str(place / "work" / "here") in seen["path"]
+
+
 def test_its_exit_code_is_the_runs(place, standing):
     told = order(place, environment=environment(place, PREFECT__CODE="7"))
     seen_by(standing, told)
     assert standing.returncode == 7
 
 
-def test_it_ends_silently_with_whoever_started_it(place):
-    """kill -9: nobody is left to say so, but the pipe ends."""
+@pytest.mark.parametrize("module", ["ahead", "slow"])
+def test_it_ends_silently_with_whoever_started_it(place, module):
+    """kill -9: nobody is left to say so, but the pipe ends; also while it imports something."""
+    (place / "code" / "slow.py").write_text("import time\ntime.sleep(600)\n")
     starts = (
         "import subprocess, sys, time;"
-        f"p = subprocess.Popen([sys.executable, '-P', {standby_process.__file__!r}, 'ahead'],"
+        f"p = subprocess.Popen([sys.executable, '-P', {standby_process.__file__!r}, {module!r}],"
         " stdin=subprocess.PIPE); print(p.pid, flush=True); time.sleep(600)"
     )
     worker = subprocess.Popen(
