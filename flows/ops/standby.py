@@ -61,7 +61,13 @@ class Standbys:
             self._ready.append(
                 await anyio.open_process(
                     # -P and the file's path: a folder `flows` where the worker works is not ours.
-                    [sys.executable, "-P", standby_process.__file__, *self._modules],
+                    [
+                        sys.executable,
+                        "-P",
+                        standby_process.__file__,
+                        str(os.getpid()),
+                        *self._modules,
+                    ],
                     stdin=PIPE,
                     stdout=PIPE,
                     stderr=PIPE,

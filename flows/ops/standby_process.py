@@ -26,7 +26,7 @@ _SETTINGS_FILES = (".env", "prefect.toml", "pyproject.toml")
 
 
 def main() -> None:
-    """Imports, waits for an order, and follows it: `standby_process.py MODULE...`.
+    """Imports, waits for an order, and follows it: `standby_process.py WORKER_PID MODULE...`.
 
     The order comes by stdin, as JSON: `command`, `environment` and `folder` of a new process. If
     stdin ends without one the worker has ended, however it did, and this process does as well.
@@ -34,9 +34,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C at the worker's terminal
     began, here, environment = time.time(), Path.cwd(), dict(os.environ)
     imported = threading.Event()
-    watching = threading.Thread(target=_end_with, args=(os.getppid(), imported), daemon=True)
+    worker, *modules = sys.argv[1:]
+    watching = threading.Thread(target=_end_with, args=(int(worker), imported), daemon=True)
     watching.start()
-    for module in sys.argv[1:]:
+    for module in modules:
         importlib.import_module(module)
     imported.set()
     watching.join()
@@ -44,10 +45,10 @@ def main() -> None:
         follow(**json.loads(order), began=began, here=here, before=environment)
 
 
-def _end_with(parent: int, imported: threading.Event) -> None:
+def _end_with(worker: int, imported: threading.Event) -> None:
     """Ends this process if its worker ends while it imports, which may take long."""
     while not imported.wait(_LOOK_SECONDS):
-        if os.getppid() != parent:
+        if os.getppid() != worker:
             os._exit(1)
 
 

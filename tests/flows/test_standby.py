@@ -55,7 +55,7 @@ def standing(place: Path) -> Iterator[subprocess.Popen[bytes]]:
 @contextmanager
 def standing_in(told: dict[str, str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        [sys.executable, "-P", standby_process.__file__, "ahead"],
+        [sys.executable, "-P", standby_process.__file__, str(os.getpid()), "ahead"],
         cwd=place,
         env=told,
         stdin=subprocess.PIPE,
@@ -158,9 +158,10 @@ def test_it_ends_silently_with_whoever_started_it(place, module):
     """kill -9: nobody is left to say so, but the pipe ends; also while it imports something."""
     (place / "code" / "slow.py").write_text("import time\ntime.sleep(600)\n")
     starts = (
-        "import subprocess, sys, time;"
-        f"p = subprocess.Popen([sys.executable, '-P', {standby_process.__file__!r}, {module!r}],"
-        " stdin=subprocess.PIPE); print(p.pid, flush=True); time.sleep(600)"
+        "import os, subprocess, sys, time; command = [sys.executable, '-P', "
+        f"{standby_process.__file__!r}, str(os.getpid()), {module!r}];"
+        "p = subprocess.Popen(command, stdin=subprocess.PIPE);"
+        "print(p.pid, flush=True); time.sleep(600)"
     )
     worker = subprocess.Popen(
         [sys.executable, "-c", starts],
