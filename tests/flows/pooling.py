@@ -101,7 +101,7 @@ class Site:
         path = self.folder / name
         return path.read_text(errors="replace") if path.is_file() else ""
 
-    def ask(self, path: str, **content: Any) -> Any:
+    def ask(self, path: str, /, **content: Any) -> Any:
         """Asks the server."""
         answer = httpx.post(f"{self.api}/{path}", json=content, timeout=60)
         answer.raise_for_status()

@@ -169,21 +169,23 @@ def in_memory(pid: int, wanted: bytes) -> bool:
     return False
 
 
+def asked(site: Site, path: str, /, **content: Any) -> dict[str, Any]:
+    """What the server answers, which may be busy at first."""
+    return dict(await_true(lambda: site.ask(path, **content), 120))
+
+
 def start(site: Site, name: str, **parameters: Any) -> dict[str, Any]:
     """Starts a run of a deployment, as whoever has the server's address can."""
-    deployment = httpx.get(f"{site.api}/deployments/name/{name}", timeout=60).json()
-    answer: dict[str, Any] = site.ask(
-        f"deployments/{deployment['id']}/create_flow_run", parameters=parameters
-    )
-    return answer
+    deployment = httpx.get(f"{site.api}/deployments/name/{name}", timeout=60).json()["id"]
+    path = f"deployments/{deployment}/create_flow_run"
+    return asked(site, path, parameters=parameters, idempotency_key=uuid4().hex)
 
 
 def deployed_elsewhere(site: Site) -> dict[str, Any]:
     """Starts a run of somebody else's flow on our pool."""
-    flow = site.ask("flows/", name=f"theirs-{uuid4().hex[:6]}")
-    told = {"name": "theirs", "flow_id": flow["id"], "work_pool_name": "gpu"}
-    where = {"entrypoint": "their.py:flow", "path": "."}
-    httpx.post(f"{site.api}/deployments/", json=told | where, timeout=60).raise_for_status()
+    flow = asked(site, "flows/", name=f"theirs-{uuid4().hex[:6]}")
+    about = {"name": "theirs", "flow_id": flow["id"], "work_pool_name": "gpu"}
+    asked(site, "deployments/", **about, entrypoint="their.py:flow", path=".")
     return start(site, f"{flow['name']}/theirs")
 
 
