@@ -29,7 +29,7 @@ from tests.flows.pooling import Campaign, Site, await_true, site_in
 PARTS = ("taken", "running", "first step", "order to first step", "CPU of these", "end to noticed")
 _SETTINGS: dict[str, Any] = {
     "schedule__initial": 100,
-    "schedule__epochs_per_phase": 150,
+    "schedule__epochs_per_phase": 8,
     "runtime__training_pool": "gpu",
     "runtime__checkpoint_steps": 1,
 }
@@ -41,7 +41,7 @@ def measure(folder: Path, *, phases: int, options: tuple[str, ...] = ()) -> dict
         campaign = site.campaign("timed", **_SETTINGS | {"schedule__queries": [30] * (phases - 1)})
         worker = site.worker(options=options)
         await_true(lambda: "started!" in site.log("worker.log"), 120)
-        time.sleep(15)  # a worker has been there for a while
+        _await_idle(worker.pid)  # it has been there for a while
         load, began = os.getloadavg()[0], _cpu(worker.pid)
         running = campaign.run()
         first, used = _first_steps(campaign, running, phases, worker.pid)
@@ -54,6 +54,15 @@ def measure(folder: Path, *, phases: int, options: tuple[str, ...] = ()) -> dict
             "worker_cpu": _cpu(worker.pid) - began,
             "worker_memory": psutil.Process(worker.pid).memory_info().rss,
         }
+
+
+def _await_idle(worker: int) -> None:
+    """Waits until what stands by has imported everything."""
+    before = -1.0
+    time.sleep(10)
+    while before != (now := sum(_cpu(child.pid) for child in psutil.Process(worker).children())):
+        before = now
+        time.sleep(2)
 
 
 def _first_steps(
