@@ -12,6 +12,7 @@ SERVERS = ("prefect", "mlflow")
 # Neither defines a task nor talks to a server itself: why it is in `tasks/` all the same.
 BESIDE = {
     "tasks/whole_run_page.py": "writes a page by tasks/campaign_page.py",
+    "tasks/training_pool/worker_device.py": "reads a worker's environment, as dpal/ may not",
     "tasks/restore.py": "asks DVC by tasks/dvc_versions.py",
     "tasks/dvc_versions.py": "calls DVC",
     "tasks/web_guard.py": "stands before MLflow's server and Prefect's",
