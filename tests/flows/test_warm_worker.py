@@ -196,4 +196,6 @@ def await_end(site: Site, run: str) -> dict[str, Any]:
         now: dict[str, Any] = httpx.get(f"{site.api}/flow_runs/{run}", timeout=60).json()
         return now if now["state"]["type"] in ("FAILED", "CRASHED", "COMPLETED") else None
 
-    return dict(await_true(ended, 240) or {})
+    found = await_true(ended, 240)
+    assert found is not None
+    return found
