@@ -1,13 +1,11 @@
 """Principal components under differential privacy: Analyze Gauss, in its isometric form.
 
 The second moments A = sum of x x^T of clipped rows are released with a symmetric Gaussian
-matrix; its eigenvectors are post-processing. In the coordinates (a_ii, sqrt(2) a_ij) the
-Frobenius norm of A is the Euclidean norm, so that noise of one standard deviation s in every
-coordinate is the Gaussian mechanism of sensitivity max ||x x^T||_F = max ||x||^2.
+matrix (`dpal.mechanisms.symmetric_noise`), of sensitivity max ||x x^T||_F = max ||x||^2; its
+eigenvectors are post-processing.
 
 Source: Dwork, Talwar, Thakurta & Zhang (2014), "Analyze Gauss: optimal bounds for
-privacy-preserving principal component analysis". Its triangle of equal variances has sqrt(2)
-more noise off the diagonal for the same guarantee.
+privacy-preserving principal component analysis".
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 from dpal import check
 from dpal.accounting.events import NoisyMoments
 from dpal.errors import ParameterError
-from dpal.mechanisms.gaussian import noisy_sum
+from dpal.mechanisms.symmetric_noise import noisy_symmetric
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource
 
@@ -122,13 +120,7 @@ def noisy_moments(
       (width, width) symmetric; not necessarily positive.
     """
     scale = event.noise_multiplier * sensitivity(moments.max_norm, adjacency)
-    above = np.triu_indices(len(moments.total))
-    # Coordinates in which the Frobenius norm is the Euclidean one.
-    weight = np.where(above[0] == above[1], 1.0, math.sqrt(2))
-    noisy = noisy_sum(moments.total[above] * weight, scale, rng=rng) / weight
-    released = np.zeros_like(moments.total)
-    released[above] = noisy
-    return released + np.triu(released, 1).T
+    return noisy_symmetric(moments.total, scale, rng=rng)
 
 
 def components_of(released: Floats, count: int) -> Floats:

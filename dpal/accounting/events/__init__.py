@@ -19,6 +19,7 @@ from dpal.accounting.events.laplace_counts import NoisyCounts as NoisyCounts
 from dpal.accounting.events.majority_votes import MajorityVotes as MajorityVotes
 from dpal.accounting.events.noisy_moments import NoisyMoments as NoisyMoments
 from dpal.accounting.events.noisy_scores import NoisyScores as NoisyScores
+from dpal.accounting.events.noisy_statistics import NoisyStatistics as NoisyStatistics
 from dpal.accounting.events.noisy_threshold import NoisyThreshold as NoisyThreshold
 from dpal.accounting.events.noisy_votes import NoisyVotes as NoisyVotes
 from dpal.accounting.events.plurality_votes import PluralityVotes as PluralityVotes
@@ -75,6 +76,7 @@ for _kind in (
     SkellamScaledCounts,
     SkellamScaledMajorities,
     SecretDraw,
+    NoisyStatistics,
 ):
     register_event(_kind)
 
