@@ -142,6 +142,17 @@ _SEARCHED = {
     "are not: where several campaigns were run on the same records to choose between them, each "
     "has its own certificate and their losses add up",
 }
+_FITTED = {
+    "assumptions": {
+        **_CAMPAIGN["assumptions"],
+        "R5": "every record that a phase labels takes part in its one release, once, and no other "
+        "record does",
+        "R6": "noise is added to sums over records, and nothing but noisy sums leaves",
+        "R7": "every record's features are clipped, and its label has a code of length 1 at most; "
+        "one whose features are not finite counts as having none",
+        "R10": "the model is solved from noisy sums and from what is public only",
+    }
+}
 _WHO_BELONGS_TOGETHER = (
     "who belongs to which group, how many records each group has, and in which order they stand, "
     "is public"
@@ -186,6 +197,7 @@ def statements_about(
     held_out: bool = False,
     groups: bool = False,
     searched: bool = False,
+    fitted: bool = False,
 ) -> dict[str, Any]:
     """Sentences of a campaign that only some campaigns need, in place of those that all have.
 
@@ -198,6 +210,7 @@ def statements_about(
       held_out: whether these records are a share of the pool's file.
       groups: whether all records of a group take part together.
       searched: whether settings of the training were tried first, each trial charged.
+      fitted: whether a head was fitted from sums over records, instead of trained by steps.
     """
     said: dict[str, Any] = {}
     for needed, sentences in (
@@ -206,6 +219,7 @@ def statements_about(
         (self_training, _SELF_TRAINING),
         (groups, _GROUPS),
         (searched, _SEARCHED),
+        (fitted, _FITTED),
     ):
         said |= sentences if needed else {}
     instead = {}

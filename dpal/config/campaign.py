@@ -484,6 +484,7 @@ class CampaignConfig(RunConfig):
             search=None
             if self.search is None
             else self.search.to_spec(self.training, self.schedule.epochs_per_phase),
+            head=self.training.to_head(),
         )
         # Who pays by query, or may answer so many, has no use for a number known only nearly.
         openly = draws_openly or privacy.secret_draw is not None or self.labeler.limits_queries

@@ -23,6 +23,7 @@ from dpal.config.settings_form import Folded, choice
 from dpal.models.architectures import ARCHITECTURES, Architecture
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ModelSpec, Task
+from dpal.planning.linear_head import HeadKind, LinearHead, TrainingMethod
 from dpal.planning.training_recipe import (
     Augmentation,
     Averaging,
@@ -178,8 +179,18 @@ class AveragingConfig(Section):
 
 
 class TrainingConfig(Section):
-    """How noisy gradients become steps."""
+    """How noisy gradients become steps, or a linear model is fitted without any."""
 
+    method: TrainingMethod = TrainingMethod.DP_SGD
+    """dp_sgd: noisy gradients, step by step. least_squares and prototypes: a linear model in one
+    noisy release of each phase's own records, for model logistic on features."""
+    components: int = Field(50, ge=1, title="Directions of features")
+    """Of least_squares and prototypes: how many are kept, by a public validation set."""
+    max_feature_norm: Annotated[PositiveFloat | None, choice("At most", "By itself")] = Field(
+        None, title="Length of features"
+    )
+    """Of least_squares and prototypes: longest features of a record; null takes the median length
+    in a public validation set, or the root of how many there are."""
     optimizer: OptimizerName = "sgd"
     """What turns gradients into steps. sgd_agc: sgd with adaptive gradient clipping, for nets
     without normalisation."""
@@ -217,6 +228,42 @@ class TrainingConfig(Section):
             weight_decay=self.weight_decay,
             agc_clipping=self.agc_clipping,
         )
+
+    def to_head(self) -> LinearHead | None:
+        """How a linear model is fitted, as a frozen value; None where steps train."""
+        if self.method is TrainingMethod.DP_SGD:
+            return None
+        return LinearHead(
+            kind=HeadKind(self.method.value),
+            components=self.components,
+            max_feature_norm=self.max_feature_norm,
+        )
+
+    @model_validator(mode="after")
+    def _one_method(self) -> TrainingConfig:
+        """Requires that nothing is asked of a method which it cannot do.
+
+        What an optimizer is told is no contradiction: settings may try both methods.
+        """
+        if self.method is TrainingMethod.DP_SGD:
+            kept = type(self).model_fields["components"].default
+            asked = {
+                "components": self.components != kept,
+                "max_feature_norm": self.max_feature_norm is not None,
+            }
+        else:
+            views = self.augmentation
+            asked = {
+                "augmentation": views.flip or views.shift > 0,
+                "averaging": self.averaging.kind is not AveragingKind.NONE,
+                "clipping": self.clipping.kind is not ClippingKind.FLAT,
+            }
+        if idle := [name for name, given in asked.items() if given]:
+            raise ValueError(
+                f"training.{idle[0]} would do nothing beside training.method {self.method}; leave "
+                "it out, or use another method"
+            )
+        return self
 
     def to_recipe(self) -> Recipe:
         """The rest, as a frozen value.

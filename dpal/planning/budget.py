@@ -11,14 +11,14 @@ import numpy as np
 
 from dpal.accounting import pld
 from dpal.accounting.cohort_spending import Accountant, epsilon_by_rdp
-from dpal.accounting.events import Answer, Event, PhaseExposure, SecretDraw
+from dpal.accounting.events import Answer, Event, SecretDraw
 from dpal.accounting.profiles import Grid
 from dpal.accounting.safe_search import smallest_safe
 from dpal.accounting.step_curves import Direction
 from dpal.accounting.worst_path import Path, greatest_loss, path_epsilon
 from dpal.errors import ParameterError
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
-from dpal.planning.schedule import BasePhase, base_phases, trial_phase
+from dpal.planning.schedule import BasePhase, scheduled_phases, trial_phase
 from dpal.planning.selection_steps import SecretRandomDraw, SelectionStep, design_selections
 from dpal.privacy import choose_delta
 
@@ -63,16 +63,19 @@ class Budget:
     @cached_property
     def base(self) -> tuple[BasePhase, ...]:
         """The schedule as if all labeled records were treated alike."""
-        return base_phases(self.spec.schedule)
+        return scheduled_phases(self.spec)
 
-    def exposures(self, cohort: int, noise_multiplier: float) -> list[PhaseExposure]:
+    def exposures(self, cohort: int, noise_multiplier: float) -> list[Event]:
         """All training of a cohort of the base schedule at one noise, in order.
 
         Args:
           cohort: the phase in which it enters; the initial one meets the trials of a search, too.
           noise_multiplier: of every phase, and of trials.
         """
-        phases = [phase.exposure(noise_multiplier) for phase in self.base[cohort:]]
+        met = self.base[cohort:]
+        if self.spec.head is not None and not (cohort and self.spec.entries_may_differ):
+            met = met[:1]  # sums over a cohort are released once, and kept
+        phases = [phase.exposure(noise_multiplier) for phase in met]
         if cohort or self.spec.search is None:
             return phases
         trial = trial_phase(self.spec.schedule, self.spec.search.epochs)
@@ -84,7 +87,7 @@ class Budget:
         """How every phase selects."""
         return design_selections(self.spec)
 
-    def final(self, cohort: int, training: Sequence[PhaseExposure]) -> float:
+    def final(self, cohort: int, training: Sequence[Event]) -> float:
         """The epsilon that a cohort ends with, over its whole path.
 
         Args:
@@ -97,7 +100,7 @@ class Budget:
             return self._drawn_beside(cohort, self.pool_limit, training)
         return self._undrawn(cohort, training)
 
-    def _undrawn(self, cohort: int, training: Sequence[PhaseExposure]) -> float:
+    def _undrawn(self, cohort: int, training: Sequence[Event]) -> float:
         """What a cohort ends with that no secret coin draws, or none beside which others lose."""
         events, answers = self._selected[cohort]
         path, delta = Path((*events, *training), answers, *self._chance), self.spec.target.delta
@@ -149,7 +152,7 @@ class Budget:
     def _draws(self) -> list[SecretDraw]:
         return [step.draw for step in self.selections if isinstance(step, SecretRandomDraw)]
 
-    def _drawn_beside(self, cohort: int, pool: float, training: Sequence[PhaseExposure]) -> float:
+    def _drawn_beside(self, cohort: int, pool: float, training: Sequence[Event]) -> float:
         """What a cohort that secret coins draw ends with, where the others end with `pool`.
 
         With p the chance of the coins, (e1, d1) of the drawn and (e0, d0) of the others give
@@ -226,7 +229,7 @@ class Budget:
             cohorts = range(len(self.base))
             return max(aimed(cohort, self.exposures(cohort, sigma)) for cohort in cohorts)
 
-        def aimed(cohort: int, training: Sequence[PhaseExposure]) -> float:
+        def aimed(cohort: int, training: Sequence[Event]) -> float:
             """What a cohort ends with, beside the one limit."""
             return self.final(cohort, training) + (self.limit - self.limit_of(cohort))
 
@@ -310,7 +313,7 @@ class Budget:
 
         return smallest_safe(end, limit, low=low)
 
-    def _unlabeled(self, training: Sequence[PhaseExposure]) -> float:
+    def _unlabeled(self, training: Sequence[Event]) -> float:
         """What those end with whom nobody labeled.
 
         Where queries have candidates, whoever is none is counted by no query. The few candidates

@@ -14,12 +14,15 @@ from dpal.accounting.events import (
     TRAINING,
     TRIAL,
     Charge,
+    Event,
     NoisyFigures,
+    NoisyStatistics,
     PhaseExposure,
     Release,
     to_record,
 )
 from dpal.canonical import LATER, plain
+from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.ledger.data_set_accounts import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
@@ -50,6 +53,8 @@ class TrainingPhase:
       sample_rate_old: rate of records labeled before this phase; 0.0 in phase 0.
       sample_rate_new: rate of the records added by this phase's selection.
       expected_batch_size: public divisor of the noisy sum.
+      statistics: whether the one step releases sums over all new records, from which a head is
+        fitted; noise is over what one record can change in them then.
     """
 
     steps: int
@@ -57,6 +62,7 @@ class TrainingPhase:
     sample_rate_old: float
     sample_rate_new: float
     expected_batch_size: float
+    statistics: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(1, steps=self.steps)
@@ -66,23 +72,28 @@ class TrainingPhase:
         check.within(
             0, 1, sample_rate_old=self.sample_rate_old, sample_rate_new=self.sample_rate_new
         )
+        taking_part = (self.steps, self.sample_rate_old, self.sample_rate_new)
+        if self.statistics and taking_part != (1, 0.0, 1.0):
+            raise ParameterError("a head is fitted in one step on all new records and on no other")
 
     @property
-    def old(self) -> PhaseExposure:
+    def old(self) -> Event:
         """What a record labeled in an earlier phase is exposed to."""
         return self._exposure(self.sample_rate_old)
 
     @property
-    def new(self) -> PhaseExposure:
+    def new(self) -> Event:
         """What a record labeled in this phase is exposed to."""
         return self._exposure(self.sample_rate_new)
 
     @property
-    def either(self) -> PhaseExposure:
+    def either(self) -> Event:
         """What bounds a record that is old in one world and new in the other."""
         return self._exposure(max(self.sample_rate_old, self.sample_rate_new))
 
-    def _exposure(self, sample_rate: float) -> PhaseExposure:
+    def _exposure(self, sample_rate: float) -> Event:
+        if self.statistics:
+            return NoisyStatistics(noise_multiplier=self.noise_multiplier)
         return PhaseExposure(
             steps=self.steps, sample_rate=sample_rate, noise_multiplier=self.noise_multiplier
         )

@@ -13,6 +13,7 @@ from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec
+from dpal.planning.linear_head import HeadKind, LinearHead
 from dpal.planning.training_recipe import OptimizerSpec as OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
@@ -20,6 +21,7 @@ from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 if TYPE_CHECKING:
     from dpal.ledger.data_set_accounts import BlockShare
 
+LINEAR = "logistic"  # the model whose weights a linear head is
 LEAST_CHOICE = 2  # candidates of queries for each label that these ask for, at least
 USUAL_CHOICE = 4  # likewise, where nobody says how many
 LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
@@ -269,6 +271,8 @@ class CampaignSpec:
       groups: how all records of a group take part; None where each record, or one of a group,
         stands alone.
       search: which other optimizers are tried first; None where `optimizer` is used untried.
+      head: how a linear model is fitted in one release for each phase; None trains by DP-SGD, as
+        schedule and optimizer say.
     """
 
     pool_size: int
@@ -297,6 +301,7 @@ class CampaignSpec:
     validation: ProtectedValidation | None = field(default=None, metadata=LATER)
     groups: Groups | None = field(default=None, metadata=LATER)
     search: Search | None = field(default=None, metadata=LATER)
+    head: LinearHead | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
@@ -319,6 +324,7 @@ class CampaignSpec:
         self._check_self_training()
         self._check_candidates()
         self._check_search()
+        self._check_head()
         if self.threshold_start is ThresholdStart.PLAIN and self.label_cap is LabelCap.SUM:
             raise ParameterError(
                 "privacy.label_cap sum needs thresholds that are looked for from the validation "
@@ -343,7 +349,8 @@ class CampaignSpec:
                 "where selection is hidden: who is left to draw from depends on who was chosen; "
                 "use another acquisition, or start without start_from"
             )
-        if self.entries_may_differ and self.strategy is not Strategy.NAIVE:
+        trains = self.head is None  # a fit has no rate that a strategy could choose
+        if trains and self.entries_may_differ and self.strategy is not Strategy.NAIVE:
             raise ParameterError(
                 "hidden selection under adjacency replace_one is planned by strategy naive only: "
                 "a record and its replacement may enter in different phases unseen, and "
@@ -483,6 +490,33 @@ class CampaignSpec:
                     f"{number + 1} trains like trial {alike.index(tried) + 1}, and each is "
                     "charged; leave one out"
                 )
+
+    def _check_head(self) -> None:
+        """Requires a linear model, and nothing that only steps of a training can do."""
+        if self.head is None:
+            return
+        kind, model = self.head.kind, self.model
+        if model.name != LINEAR or model.weights is not None or model.trainable:
+            what = model.name if model.name != LINEAR else "one with weights or frozen parts"
+            raise ParameterError(
+                f"training.method {kind} fits a linear model, and the model is {what}; use "
+                f"model.name {LINEAR} on features (data.extractor), or training.method dp_sgd"
+            )
+        if kind is HeadKind.PROTOTYPES and model.task is Task.MULTI_LABEL:
+            raise ParameterError(
+                "training.method prototypes takes one class for each record, and these have "
+                "several labels; use least_squares or dp_sgd"
+            )
+        steps = {
+            "search": self.search is not None,
+            "self_training": self.self_training is not None,
+            "acquisition committee": self.acquisition is Acquisition.COMMITTEE,
+        }
+        if wanted := [name for name, asked in steps.items() if asked]:
+            raise ParameterError(
+                f"{wanted[0]} needs a training of several steps, and training.method {kind} fits "
+                "in one; leave it out, or use training.method dp_sgd"
+            )
 
     def _check_validation(self) -> None:
         """Requires that nothing but its figures is made of a validation set that is protected."""

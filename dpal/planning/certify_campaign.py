@@ -15,6 +15,7 @@ from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.campaign_spec import CampaignSpec, ProtectedValidation, SelectionMode, Strategy
+from dpal.planning.head_fits import plan_head_fits
 from dpal.planning.measured_phases import calibrated_figures, measured_counts
 from dpal.planning.schedule import trial_phase
 from dpal.planning.self_training import with_self_training
@@ -32,6 +33,12 @@ PLANNERS: dict[Strategy, Callable[[Budget], Plan]] = {
     Strategy.NOISE_REDUCTION: plan_noise_reduction,
     Strategy.CONTINUAL: plan_continual,
 }
+
+
+def planner_of(spec: CampaignSpec) -> Callable[[Budget], Plan]:
+    """What solves a campaign: its strategy; where a head is fitted there is one way."""
+    return PLANNERS[spec.strategy] if spec.head is None else plan_head_fits
+
 
 _ATTEMPTS = 6
 _CLOSE = 2e-3  # relative room that is worth no further attempt
@@ -64,7 +71,7 @@ def _certified_plan(spec: CampaignSpec, written: str) -> CertifiedPlan:
     best: Plan | None = None
     for _ in range(_ATTEMPTS):
         budget = Budget(spec, limit, initial_limit=wanted if _is_asked(spec) else None)
-        plan = with_self_training(_searched(PLANNERS[spec.strategy](budget)), budget)
+        plan = with_self_training(_searched(planner_of(spec)(budget)), budget)
         reached = campaign_epsilon(list(plan.releases()), spec.target, accountant=spec.accountant)
         tried.append((limit, reached))
         if reached <= wanted:

@@ -12,6 +12,7 @@ from dpal.accounting.validation_cohort import about_pool
 from dpal.labels import Task
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import SelectionMode
+from dpal.planning.explain_head import explain_head
 from dpal.planning.explain_schedule import noise, steps
 from dpal.planning.explain_selection import labels, selection
 from dpal.planning.explain_unlabeled import unlabeled
@@ -47,8 +48,7 @@ def explain_campaign(certified: CertifiedPlan) -> tuple[Remark, ...]:
         *_groups(certified),
         *_search(certified),
         selection(certified),
-        noise(certified),
-        steps(certified),
+        *_training(certified),
         unlabeled(certified),
         _accountant(certified),
         _envelope(certified),
@@ -83,6 +83,11 @@ def _promise(certified: CertifiedPlan) -> Remark:
             "epsilon_oracle": certified.epsilon_oracle,
         },
     )
+
+
+def _training(certified: CertifiedPlan) -> tuple[Remark, ...]:
+    """Why training has its noise and steps; of a head, what is released of records instead."""
+    return explain_head(certified) or (noise(certified), steps(certified))
 
 
 def _groups(certified: CertifiedPlan) -> tuple[Remark, ...]:

@@ -10,7 +10,7 @@ from dpal.errors import DpalError
 from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec, Strategy
-from dpal.planning.certify_campaign import PLANNERS, certified_plan
+from dpal.planning.certify_campaign import certified_plan, planner_of
 from dpal.privacy import Accountant
 
 ROUNDED = 5e-5  # what four digits do not show
@@ -34,7 +34,7 @@ class Remark:
 def solved(spec: CampaignSpec) -> Plan | str:
     """A plan by its strategy, or the reason why there is none. Not certified."""
     try:
-        return PLANNERS[spec.strategy](Budget(spec, spec.planning_epsilon))
+        return planner_of(spec)(Budget(spec, spec.planning_epsilon))
     except DpalError as error:
         return str(error)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from dpal.accounting import rdp
 from dpal.accounting.cohort_spending import Accountant, Spending, campaign_epsilon, spending
-from dpal.accounting.events import PhaseExposure, to_record
+from dpal.accounting.events import Event, PhaseExposure, to_record
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
 from dpal.planning.campaign_spec import CampaignSpec, Schedule, SelectionMode, Strategy
@@ -147,6 +147,7 @@ def _as_published(spec: CampaignSpec) -> CampaignSpec:
         selection=SelectionMode.PAPER,
         selection_epsilon=share,
         search=None,
+        head=None,
     )
 
 
@@ -210,7 +211,7 @@ def _amplified(
     phase: BasePhase,
     batch: int,
     sigma: float,
-    history: Sequence[PhaseExposure],
+    history: Sequence[Event],
     charged: float,
     delta: float,
 ) -> tuple[int, tuple[float, float]]:
@@ -222,7 +223,7 @@ def _amplified(
     old_target = rdp.epsilon_spent([*history, phase.exposure(sigma)], delta=delta)
 
     def rates(steps: int) -> tuple[float, float]:
-        def rate(before: Sequence[PhaseExposure], target: float) -> float:
+        def rate(before: Sequence[Event], target: float) -> float:
             step = PhaseExposure(steps=steps, sample_rate=1.0, noise_multiplier=sigma)
             return _rate(
                 lambda chance: rdp.epsilon_spent(

@@ -25,7 +25,8 @@ def plan_doubts(plan: Plan, *, weights: int) -> Iterator[str]:
     """
     spec = plan.spec
     schedule, labels = spec.schedule, sum(phase.labels for phase in plan.phases)
-    if schedule.batch_size > schedule.initial:
+    trains = spec.head is None
+    if trains and schedule.batch_size > schedule.initial:
         yield (
             f"batches of {schedule.batch_size:,} are larger than the {schedule.initial:,} labels "
             "of the first phase, which trains on all of them each step; a schedule.batch_size of "
@@ -36,7 +37,7 @@ def plan_doubts(plan: Plan, *, weights: int) -> Iterator[str]:
             f"{labels:,} labels are fewer than {_FEW} for each of {spec.model.classes:,} classes "
             "or labels; buy more (schedule.initial, schedule.queries), or join classes"
         )
-    if schedule.epochs_per_phase > _PASSES:
+    if trains and schedule.epochs_per_phase > _PASSES:
         yield (
             f"schedule.epochs_per_phase {schedule.epochs_per_phase:,} passes over few labels want "
             f"many noisy steps; {_PASSES // 3} or fewer suit private training"
@@ -47,6 +48,8 @@ def plan_doubts(plan: Plan, *, weights: int) -> Iterator[str]:
             "privacy.unit: group uses all that a group has, for the same promise, and buys labels "
             "for all of it or its first schedule.group_labels"
         )
+    if not trains:
+        return  # a head is solved from sums, with as much noise as it can stand
     parts = [part for phase in plan.phases for part in phase.parts if part.steps]
     drowned = max(
         part.noise_multiplier * math.sqrt(weights) / part.expected_batch_size for part in parts

@@ -20,6 +20,7 @@ from dpal.accounting.events import (
     VALIDATION,
     Event,
     NoisyFigures,
+    NoisyStatistics,
     PhaseExposure,
     Release,
     to_record,
@@ -31,6 +32,7 @@ from dpal.certificate.check_document import check_entries, check_releases, forei
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
+from dpal.certificate.fitted_heads import fitted_statement, unsound_fits
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.planned_gates import unsound_gates
 from dpal.certificate.promise import is_paper
@@ -55,6 +57,7 @@ from dpal.ledger.release_records import release_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 _MEASURED = NoisyFigures.mechanism
+_FITTED = NoisyStatistics.mechanism
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 
 
@@ -102,7 +105,9 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 held_out="share" in plan["spec"].get("validation", {}),
                 groups="groups" in plan["spec"],
                 searched="search" in plan["spec"],
+                fitted="head" in plan["spec"],
             ),
+            **fitted_statement(plan["spec"]),
         }
 
     def check_evidence(
@@ -251,6 +256,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     yield from _unpaid_figures(plan, releases)
     yield from _dear_figures(plan, releases, evidence.target)
     yield from _unpaid_trials(plan, releases)
+    yield from unsound_fits(plan)
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan, releases, evidence)
 
@@ -465,6 +471,11 @@ def _uncovered(
                 yield f"phase {index} trains on cohort {cohort} and does not charge all of it"
             else:
                 exposed.remove(min(paid, key=lambda exposure: exposure.sample_rate))
+        trained = [to_record(event) for selects, event in charged if not selects]
+        fitted = [one["noise_multiplier"] for one in trained if one["mechanism"] == _FITTED]
+        for noise in _fitted(phase, cohort, entries_may_differ=unseen):
+            if not any(paid <= noise for paid in fitted):
+                yield f"phase {index} releases sums over cohort {cohort} and does not charge them"
 
 
 def _without_mechanism(record: dict[str, Any]) -> dict[str, Any]:
@@ -484,9 +495,20 @@ def _trained(
     trainings = [
         (part["steps"], part["noise_multiplier"], rate)
         for part in (phase["catch_up"], phase["training"])
-        if part is not None and (rate := max(part[name] for name in rates))
+        if part is not None
+        and not part.get("statistics")
+        and (rate := max(part[name] for name in rates))
     ]
     return sorted(trainings, key=lambda training: training[2], reverse=True)
+
+
+def _fitted(phase: Mapping[str, Any], cohort: str, *, entries_may_differ: bool) -> list[float]:
+    """Noise of the sums over a cohort that a phase fits a head from; nothing where it is not."""
+    index, training = phase["index"], phase["training"]
+    if cohort == NEVER_SELECTED or not training.get("statistics"):
+        return []
+    met = int(cohort) == index or (entries_may_differ and 0 < int(cohort) < index)
+    return [float(training["noise_multiplier"])] if met else []
 
 
 def _about_events(mismatch: Difference) -> bool:

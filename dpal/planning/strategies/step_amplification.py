@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from dpal.accounting.events import PhaseExposure
+from dpal.accounting.events import Event, PhaseExposure
 from dpal.accounting.safe_search import first_true, largest_safe
 from dpal.errors import ParameterError
 from dpal.planning.budget import Budget
@@ -154,7 +154,7 @@ class PhaseProblem:
     def _rate(
         self,
         cohort: int,
-        earlier: Sequence[PhaseExposure],
+        earlier: Sequence[Event],
         steps: int,
         sigma: float,
         highest: float,
