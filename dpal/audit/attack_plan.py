@@ -21,6 +21,7 @@ from dpal.audit.samplers import sampler_findings
 from dpal.audit.selections import selection_findings
 from dpal.audit.single_draws import drill_findings
 from dpal.audit.steps import step_findings
+from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Plan, TrainingPhase
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.randomness import BitSource
@@ -78,6 +79,11 @@ def audit(
       on_step: called after each step of training on canaries.
     """
     check.at_least(2, **{"validation records": len(inputs)})
+    if plan.spec.head is not None:
+        raise ParameterError.before_release(
+            f"an audit attacks the steps of DP-SGD, and training.method {plan.spec.head.kind} has "
+            "none: each phase releases one sum with Gaussian noise"
+        )
     spec, physical = plan.spec, effort.physical_batch
     few, few_labels = inputs[:_RECORDS], labels[:_RECORDS]
     ran = with_fewer_steps(plan, most_steps=effort.most_steps)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import Release
+from dpal.data.labeling_state import load_all
 from dpal.data.process_share import WHOLE
 from dpal.data.readers import blank_record
 from dpal.data.records import WORKERS, load_labeled
@@ -42,6 +43,7 @@ from dpal.training.clipping import Clipper
 from dpal.training.committee import Committee
 from dpal.training.distributed.messages import Loader
 from dpal.training.distributed.worker_pool import WorkerPool
+from dpal.training.linear_heads import LinearHeadFit
 from dpal.training.optimizers import build_optimizer
 from dpal.training.train_phase import position, train_dp_sgd
 from dpal.training.weight_averaging import WeightAverage
@@ -89,7 +91,9 @@ def train_model(campaign: Campaign, phase: Phase) -> None:
 
         monitor.leave(phase.name)
         _release(campaign, phase, ledger).release_once(make)
-        notify(f"{phase.name}: trained {phase.steps:,} steps")
+        head = campaign.plan.spec.head
+        how = f"trained {phase.steps:,} steps" if head is None else f"fitted by {head.kind}"
+        notify(f"{phase.name}: {how}")
         monitor.leave(phase.name)
 
 
@@ -221,6 +225,8 @@ def make_steps(
     Raises:
       TrainingStopped: it was cancelled; it can go on from where it stopped.
     """
+    if campaign.plan.spec.head is not None:
+        return _fit_head(campaign, training, steps, monitor)
     phase, runtime, recipe = training.phase, campaign.config.runtime, campaign.plan.spec.recipe
     model, spec = training.model, training.optimizer
     if steps.done:
@@ -279,6 +285,33 @@ def make_steps(
     weights = {name: value.cpu().contiguous() for name, value in released.items()}
     carried = pack_carried(model, optimizer, average, clipper, committee)
     return Trained(weights=save(weights), carried=carried)
+
+
+def _fit_head(
+    campaign: Campaign, training: TrainingJob, steps: ReservedSteps, monitor: TrainingMonitor
+) -> Trained:
+    """Releases the sums of a phase's own records, the one reserved step, and solves the head.
+
+    A process that is killed before both files are written has released nothing: the next attempt
+    draws anew, as after any step that was not persisted.
+    """
+    phase, spec = training.phase, campaign.plan.spec
+    public = load_all(campaign.public_records) if campaign.plan.figures is None else None
+    before = None if training.before is None else load_file(training.before)
+    head = LinearHeadFit(spec, public, before)
+    with (
+        _loader(campaign, phase)(share=WHOLE) as labeled,
+        _progress(training, steps.done, monitor) as show,
+    ):
+        steps.require(1)
+        head.add(
+            labeled,
+            phase,
+            physical_batch=campaign.config.runtime.physical_batch,
+            rng=secure(),  # never that of an attempt before
+        )
+        show(1)
+    return Trained(weights=save(head.weights()), carried=save(head.state()))
 
 
 def _steps_between_checkpoints(campaign: Campaign, phase: Phase, model: nn.Module) -> int:

@@ -219,7 +219,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
     # What is looked at here is the same for every acquisition that may be chosen.
     named = config.settled(Acquisition.RANDOM) if config.is_to_be_chosen else config
     spec = spec_of(named)(owners, config.privacy.unit, 0)
-    if begins:
+    if begins and spec.head is None:
         spec.schedule.require_labels_for_batch()
     require_images(spec.recipe.augmentation, spec.model.input_shape)
     model = build_model(spec.model)  # one that does not fit is refused before it costs

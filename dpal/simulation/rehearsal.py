@@ -32,6 +32,7 @@ from dpal.training.augmentation import view_generator
 from dpal.training.clipping import Clipper
 from dpal.training.committee import Committee, committee_of
 from dpal.training.evaluation import evaluate
+from dpal.training.linear_heads import LinearHeadFit
 from dpal.training.mc_dropout import draw_masks
 from dpal.training.optimizers import build_optimizer
 from dpal.training.pseudo_labels import fitted_labeler, probabilities_over_views
@@ -197,6 +198,8 @@ def rehearse(
     labels, bought, phases = data.labels.clone(), 0, []
     noisy_count, public_left = 0, np.arange(len(data.known[0]))
     committee = Committee(model, 1, wanted=False)
+    known = data.known if plan.spec.validation is None else None
+    head = None if plan.spec.head is None else LinearHeadFit(plan.spec, known)
     for phase in plan.phases:
         eligible = np.flatnonzero(cohorts == _UNLABELED)
         if phase.is_self_training:
@@ -253,29 +256,36 @@ def rehearse(
         cohorts[picked.retired] = _RETIRED
         labeled = np.flatnonzero(cohorts >= 0)
         bought = bought if phase.is_self_training else labeled.size
-        average = WeightAverage(model, recipe.averaging, phase.steps)
-        if carried:
-            average.restore(carried)
-        committee = Committee(model, phase.steps, wanted=acquisition is Acquisition.COMMITTEE)
-        train_dp_sgd(
-            model,
-            optimizer,
-            LabeledSet(
-                inputs=data.inputs[torch.from_numpy(labeled)],
-                labels=labels[torch.from_numpy(labeled)],
-                cohorts=cohorts[labeled],
-            ),
-            phase,
-            plan.spec.optimizer,
-            physical_batch=physical_batch,
-            rng=bits_for(f"training of {phase.name}"),
-            recipe=recipe,
-            clipper=clipper,
-            average=average,
-            on_step=_both(committee.update, on_step),
+        records = LabeledSet(
+            inputs=data.inputs[torch.from_numpy(labeled)],
+            labels=labels[torch.from_numpy(labeled)],
+            cohorts=cohorts[labeled],
         )
-        carried = average.carried()
-        released.load_state_dict(average.averaged_state_dict())
+        noise = bits_for(f"training of {phase.name}")
+        if head is not None:
+            head.add(records, phase, physical_batch=physical_batch, rng=noise)
+            released.load_state_dict(head.weights())
+            on_step(1)
+        else:
+            average = WeightAverage(model, recipe.averaging, phase.steps)
+            if carried:
+                average.restore(carried)
+            committee = Committee(model, phase.steps, wanted=acquisition is Acquisition.COMMITTEE)
+            train_dp_sgd(
+                model,
+                optimizer,
+                records,
+                phase,
+                plan.spec.optimizer,
+                physical_batch=physical_batch,
+                rng=noise,
+                recipe=recipe,
+                clipper=clipper,
+                average=average,
+                on_step=_both(committee.update, on_step),
+            )
+            carried = average.carried()
+            released.load_state_dict(average.averaged_state_dict())
         on_model(released)
         positions = np.searchsorted(eligible, picked.rows)
         phases.append(
