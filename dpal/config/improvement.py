@@ -19,6 +19,7 @@ from dpal.config.section import Fraction, Name, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import MayBeDeclared, refuse_share
+from dpal.planning.linear_head import TrainingMethod
 from dpal.privacy import Accountant, Adjacency
 
 KIND = "public"
@@ -85,6 +86,11 @@ class PublicConfig(RunConfig):
                 f"labeler.kind {self.labeler.kind} is for at most {most} records, and "
                 f"choice.labels asks for {self.choice.wanted}; use labeler.kind file or "
                 "label_studio"
+            )
+        if self.training.method is not TrainingMethod.DP_SGD:
+            raise ValueError(
+                f"training.method {self.training.method} fits a head of private records, and this "
+                "trains a start by DP-SGD; leave it out, or fit the start in a campaign of its own"
             )
         if self.data.group_column is not None:
             raise ValueError(

@@ -356,6 +356,7 @@ class CertifiedPlan:
             "self_training": plain(spec.self_training),
             "candidates": spec.candidates,
             "groups": plain(spec.groups),
+            **({} if spec.head is None else {"head": plain(spec.head)}),
             **self._search_record(),
             "phases": [_phase_record(self.plan, phase) for phase in self.plan.phases],
             "cohorts": [

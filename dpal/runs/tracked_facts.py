@@ -72,8 +72,15 @@ def campaign_parameters(spec: CampaignSpec) -> dict[str, Any]:
         "epochs_per_phase": schedule.epochs_per_phase,
         "model": spec.model.name,
         **({} if spec.search is None else {"trials": len(spec.trials)}),
-        **_optimizer_parameters(spec.trials or (spec.optimizer,)),
+        **_training_parameters(spec),
     }
+
+
+def _training_parameters(spec: CampaignSpec) -> dict[str, Any]:
+    """How models are made: what an optimizer is told, or how a head is fitted."""
+    if spec.head is not None:
+        return {"method": spec.head.kind.value, "components": spec.head.components}
+    return _optimizer_parameters(spec.trials or (spec.optimizer,))
 
 
 def _optimizer_parameters(tried: Sequence[OptimizerSpec]) -> dict[str, str]:
@@ -106,5 +113,5 @@ def phase_parameters(phase: Phase, optimizer: OptimizerSpec) -> dict[str, Any]:
         "sample_rate_old": f"{training.sample_rate_old:.6g}",
         "sample_rate_new": f"{training.sample_rate_new:.6g}",
         "expected_batch_size": f"{training.expected_batch_size:.6g}",
-        **_optimizer_parameters([optimizer]),
+        **({} if training.statistics else _optimizer_parameters([optimizer])),
     }
