@@ -117,6 +117,7 @@ NO_DOORS = {
     "training.augmentation.flip",
     "training.averaging.kind",
     "training.clipping.kind",
+    "training.method",
     "training.optimizer",
     "training.precision",
     "training.rate_schedule",

@@ -110,6 +110,13 @@ def hidden(new_place: MakePlaces) -> Story:
     return Story(place, ("unseen",), (run_to_the_end("unseen"),))
 
 
+@pytest.fixture(scope="session")
+def fitted(new_place: MakePlaces) -> Story:
+    """A campaign that fits a head in one release for each phase."""
+    place = new_place("solved", training__method="least_squares")
+    return Story(place, ("solved",), (run_to_the_end("solved"),))
+
+
 @pytest.fixture
 def chance() -> np.random.Generator:
     """Where kills fall: the same ones again with DPAL_FAULT_SEED."""

@@ -21,11 +21,12 @@ def test_eight_deaths_leave_the_ledger_of_an_undisturbed_run(story, commands, un
 
 @pytest.mark.slow
 @pytest.mark.statistical
-@pytest.mark.parametrize("kind", ["labeled by hand", "rerun", "hidden"])
+@pytest.mark.parametrize("kind", ["labeled by hand", "rerun", "hidden", "fitted"])
 def test_any_death_leaves_the_ledger_of_an_undisturbed_run(
-    kind, commands, labeled_by_hand, rerun, hidden, chance, capsys
+    kind, commands, labeled_by_hand, rerun, hidden, fitted, chance, capsys
 ):
-    story = {"labeled by hand": labeled_by_hand(2), "rerun": rerun, "hidden": hidden}[kind]
+    stories = {"rerun": rerun, "hidden": hidden, "fitted": fitted}
+    story = stories.get(kind) or labeled_by_hand(2)
     undisturbed = tell(story, commands)
     deaths = _tell_wildly(story, commands, undisturbed, chance, kills=KILLS // 3)
     toll = Counter(deaths)
