@@ -210,6 +210,11 @@ def test_a_setting_that_cannot_be_is_named_with_what_was_meant(values, setting, 
         parse_public({"kind": "public", "name": "better", **values})
 
 
+def test_a_start_is_trained_and_not_fitted():
+    with pytest.raises(ConfigError):
+        parse_public({"kind": "public", "name": "b", "training": {"method": "prototypes"}})
+
+
 def test_more_room_never_costs_the_promise():
     assert math.isfinite(certify_improvement(spec()).epsilon_oracle)
     assert certify_improvement(spec()).epsilon_oracle == pytest.approx(
