@@ -15,11 +15,11 @@ from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.campaign_spec import CampaignSpec, ProtectedValidation, SelectionMode, Strategy
-from dpal.planning.head_fits import plan_head_fits
 from dpal.planning.measured_phases import calibrated_figures, measured_counts
 from dpal.planning.schedule import trial_phase
 from dpal.planning.self_training import with_self_training
 from dpal.planning.strategies.continual import plan_continual
+from dpal.planning.strategies.head_fits import plan_head_fits
 from dpal.planning.strategies.naive import plan_naive
 from dpal.planning.strategies.step_amplification import (
     plan_noise_reduction,
