@@ -17,7 +17,7 @@ Both parts get the same noise: with half or twice as much weight on either no he
 (docs/results.md, "Heads on fixed features").
 
 Source: both moments released together for least squares, Wang (2018), "Revisiting differentially
-private linear regression: optimal and adaptive prediction & estimation in unbounded domain", Sec. 3
+private linear regression: optimal and adaptive prediction & estimation in unbounded domain"
 (which gives each its own share of epsilon); of fixed features, Mehta et al. (2023),
 "Differentially private image classification from features". The sensitivities are derived here.
 """

@@ -6,8 +6,9 @@ directions features are kept and how long they may be, how strongly a solution i
 scale of what it says.
 
 Source: ridge regression on noisy moments, held back by as much as noise may do, Wang (2018),
-"Revisiting differentially private linear regression", Sec. 3; of fixed features in few public
-directions, Mehta et al. (2023), "Differentially private image classification from features".
+"Revisiting differentially private linear regression"; on fixed features of public networks, Mehta
+et al. (2023), "Differentially private image classification from features". Public directions, and
+how classes are told apart by noisy means, are ours.
 """
 
 from __future__ import annotations

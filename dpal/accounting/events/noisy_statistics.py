@@ -1,7 +1,7 @@
 """Noisy sufficient statistics of a linear head: one sum over a cohort, released once.
 
 Source: Gaussian noise on both moments together, as in Wang (2018), "Revisiting differentially
-private linear regression", Sec. 3, and, of fixed features, Mehta et al. (2023), "Differentially
+private linear regression", and, of fixed features, Mehta et al. (2023), "Differentially
 private image classification from features".
 """
 
