@@ -47,6 +47,7 @@ from tasks.campaign_page import (
     tell_waiting,
 )
 from tasks.dvc_versions import version_phase
+from tasks.lineage import Tell, told_to_lineage
 from tasks.prefect_client import await_server
 from tasks.tracking.campaign_runs import (
     track_campaign,
@@ -95,11 +96,15 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
         reach_teachers(campaign)
         hold_budget(campaign)
         embed_records(campaign)
-        with page_until_end(campaign), tracked_to_its_end(campaign):
-            return _run_phases(campaign, redraw)
+        with (
+            page_until_end(campaign),
+            tracked_to_its_end(campaign),
+            told_to_lineage(campaign, campaign.config) as tell_lineage,
+        ):
+            return _run_phases(campaign, redraw, tell_lineage)
 
 
-def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
+def _run_phases(campaign: Campaign, redraw: Sequence[str], tell_lineage: Tell) -> str:
     """Goes on from where the campaign stands, to its end."""
     open_page(campaign)
     if campaign.shows_progress:
@@ -124,6 +129,7 @@ def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
             keep_files(campaign)
         track_phase(campaign, phase, version_phase(campaign, phase))
         tell_phase(campaign, phase)
+        tell_lineage()
     end_campaign(campaign)
     certify(campaign)
     write_report(campaign)

@@ -26,6 +26,7 @@ from tasks.pate import (
     record_ensemble,
     release_labels,
 )
+from tasks.tracking.whole_runs import track_spent
 from tasks.training_pool.repeatable_order import train
 from tasks.whole_run_page import tell_run
 
@@ -51,11 +52,13 @@ def vote_and_learn(config: PateConfig) -> State:
 def _vote_and_learn(ensemble: Ensemble) -> Ensemble:
     hold_ensemble(ensemble)
     record_ensemble(ensemble)
+    track_spent(ensemble)
     embed_records(ensemble)
     tell_run(ensemble, "the plan is certified; teachers are trained")
     deal_records(ensemble)
     train(ensemble, TEACHERS)
     release_labels(ensemble)
+    track_spent(ensemble)
     tell_run(ensemble, "votes are released; the student learns")
     train(ensemble, STUDENT)
     close_student(ensemble)

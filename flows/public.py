@@ -23,6 +23,7 @@ from tasks.improvement import (
     release_components,
     release_support,
 )
+from tasks.tracking.whole_runs import track_spent
 from tasks.training_pool.repeatable_order import train
 from tasks.wait_for_people import wait_for_labels
 from tasks.whole_run_page import tell_run
@@ -46,6 +47,7 @@ def _improve(improving: Improving) -> Improving:
         improving = prepare_improvement(improving.config)  # the start begins with other weights now
     hold_guidance(improving)
     record_improvement(improving)
+    track_spent(improving)
     tell_run(improving, "the plan is certified")
     if improving.start.to_train is not None and not is_trained(improving):
         run_campaign(improving.start.to_train)
@@ -54,6 +56,7 @@ def _improve(improving: Improving) -> Improving:
         release_components(improving)
         release_support(improving)
         end_guidance(improving)
+        track_spent(improving)
     _learn(improving)
     return improving
 

@@ -23,8 +23,14 @@ from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.dvc_versions import version_released
 from tasks.flow_run_page import run_name
+from tasks.lineage import told_to_lineage
 from tasks.tracking.mlflow_connection import watching_server
-from tasks.tracking.whole_runs import reach_tracking, track_finished
+from tasks.tracking.whole_runs import (
+    reach_tracking,
+    track_finished,
+    track_spent,
+    whole_run_tracked,
+)
 from tasks.training_monitor import watching_for_cancellation
 from tasks.training_pool.repeatable_order import wait_for_earlier_repeatable
 from tasks.whole_run import advance, certify, prepare, tracked
@@ -66,11 +72,14 @@ def _from_where_it_stands(config: RunConfig, steps: Callable[[R], R]) -> str:
     bring_files(config.name, config.runtime)
     run: Any = prepare(config)
     reach_tracking(run)
-    run = steps(run)
-    certify(run)
-    dvc_hash = version_released(run.runtime, run.released())
-    write_report(run)
-    track_finished(run, tracked(run), dvc_hash)
+    with whole_run_tracked(run), told_to_lineage(run, config) as tell_lineage:
+        run = steps(run)
+        track_spent(run)
+        tell_lineage()
+        certify(run)
+        dvc_hash = version_released(run.runtime, run.released())
+        write_report(run)
+        track_finished(run, tracked(run), dvc_hash)
     keep_files(run)
     return tell_run_end(run)
 

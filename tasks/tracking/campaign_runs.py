@@ -6,30 +6,27 @@ Everything here may be done again: finished runs are found by their tags and lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
 
 from mlflow.entities import Run
 from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import Pause
 
 from dpal.canonical import plain
-from dpal.errors import LedgerMissing, TrainingStopped
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.figures.campaign import budget_figure, validation_figure
 from dpal.reports.validation_figures import against_best_before, tracked_figures
 from dpal.runs.campaign import Campaign
-from dpal.runs.open_ledger import open_ledger
 from dpal.runs.released_phase import reached, released_phase
 from dpal.runs.search_choice import optimizer_of
 from dpal.runs.tracked_facts import campaign_parameters, phase_parameters
 from dpal.runs.write_certificate import certificate_in
-from tasks.boundary import is_public, task
+from tasks.boundary import task
 from tasks.tracking.experiment import EXPERIMENT as EXPERIMENT
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
+from tasks.tracking.live_run import ENDED, is_told_to_its_end, live_until_end, plan_day
 from tasks.tracking.mlflow_connection import TrackingError as TrackingError
 from tasks.tracking.mlflow_connection import tracking_uri as tracking_uri
 from tasks.tracking.mlflow_connection import without_password as without_password
@@ -52,11 +49,8 @@ from tasks.tracking.mlflow_notes import (
     worthless_tags,
 )
 from tasks.tracking.mlflow_run import (
-    FAILED,
     FINISHED,
-    KILLED,
     TrackedRun,
-    day_of_plan,
     finished_run,
     noon,
     open_tracked_run,
@@ -66,7 +60,6 @@ from tasks.tracking.model_versions import register_version
 T = TypeVar("T")
 
 _LEDGER = "ledger.json"
-_FINISHED = "dpal.finished"
 
 
 @task(cache_policy=NO_CACHE)
@@ -104,42 +97,9 @@ def campaign_address(campaign: Campaign) -> str:
     return f"{without_password(uri).rstrip('/')}/#/experiments{page}{RUNS_VIEW}"
 
 
-@contextmanager
-def tracked_to_its_end(campaign: Campaign) -> Iterator[None]:
-    """Within this block the campaign's run is running; it fails with the block, or is killed.
-
-    A campaign that waits for people goes on running: it lives for weeks. MLflow is not waited
-    for here; whatever is missed is told by the next phase.
-    """
-    with suppress(TrackingError):
-        _tell(campaign, lambda: _go_on(campaign), patient=False)
-    try:
-        yield
-    except Pause:
-        raise
-    except BaseException as error:
-        with suppress(Exception):  # it may be MLflow that failed, or the ledger
-            _tell(campaign, partial(_end, campaign, error), patient=False)
-        raise
-
-
-def _go_on(campaign: Campaign) -> None:
-    existing = _campaign_run(campaign)
-    if existing is not None and existing.data.tags.get(_FINISHED) != "true":
-        TrackedRun(run_id=existing.info.run_id, at=noon(_day(campaign))).go_on()
-
-
-def _end(campaign: Campaign, error: BaseException) -> None:
-    """Ends the campaign's run, if there is one, with words that are public."""
-    existing = _campaign_run(campaign)
-    if existing is None or existing.data.tags.get(_FINISHED) == "true":
-        return
-    told = is_public(error) and not isinstance(error, TrackingError)  # that one has a time
-    stopped = isinstance(error, TrainingStopped) or not isinstance(error, Exception)
-    why = str(error) if told else "its flow run's page says more"
-    run = TrackedRun(run_id=existing.info.run_id, at=noon(_day(campaign)))
-    run.set_tags({"dpal.state": f"{'stopped' if stopped else 'failed'}: {why}"})
-    run.end(KILLED if stopped else FAILED)
+def tracked_to_its_end(campaign: Campaign) -> AbstractContextManager[None]:
+    """Within this block the campaign's run is running; it fails with the block, or is killed."""
+    return live_until_end(campaign, lambda: _campaign_run(campaign))
 
 
 def _campaign_run(campaign: Campaign) -> Run | None:
@@ -148,7 +108,7 @@ def _campaign_run(campaign: Campaign) -> Run | None:
 
 def _track_ledger(campaign: Campaign) -> None:
     existing = _campaign_run(campaign)
-    if existing is None or existing.data.tags.get(_FINISHED) != "true":
+    if not is_told_to_its_end(existing):
         run = _find_or_start_campaign(campaign)
         run.set_tags(_shown(campaign, run))
 
@@ -202,7 +162,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         **SOURCE,
     }
     name = f"{campaign.config.name}/{phase.name}"
-    with finished_run(existing, name, tags, day=_day(campaign)) as run:
+    with finished_run(existing, name, tags, day=plan_day(campaign)) as run:
         run.log_params(phase_parameters(phase, optimizer_of(campaign)))
         run.log_metrics(_metrics(phases[-1]))
         run.log_dict(plain(phase), "phase.json")
@@ -212,7 +172,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
 
 def _track_campaign(campaign: Campaign) -> str:
     existing = _campaign_run(campaign)
-    if existing is not None and existing.data.tags.get(_FINISHED) == "true":
+    if existing is not None and is_told_to_its_end(existing):
         return str(existing.info.run_id)
     run = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()
@@ -240,14 +200,14 @@ def _track_campaign(campaign: Campaign) -> str:
         }
     )
     run.end(FINISHED)
-    run.set_tags({_FINISHED: "true"})
+    run.set_tags({ENDED: "true"})
     return run.run_id
 
 
 def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
     """The campaign's run, described once, and running."""
     tags = {**_campaign_tags(campaign), "dpal.phase": "all"}
-    existing, day = find_run(tags), _day(campaign)
+    existing, day = find_run(tags), plan_day(campaign)
     if existing is not None and existing.data.tags.get("dpal.described") == "true":
         run = TrackedRun(run_id=existing.info.run_id, at=noon(day))
         run.go_on()
@@ -267,15 +227,6 @@ def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
         run.log_dataset(validation_dataset(campaign.public_records), context="validation")
     run.set_tags({"dpal.described": "true"})
     return run
-
-
-def _day(campaign: Campaign) -> str:
-    """The day of the plan; today where nothing is held, as for an audit of mere settings."""
-    try:
-        with closing(open_ledger(campaign.config.runtime, create=False)) as store:
-            return day_of_plan([campaign.config.name], store.entries())
-    except LedgerMissing:
-        return day_of_plan([], [])
 
 
 def _metrics(phase: dict[str, Any]) -> dict[str, float]:

@@ -1,28 +1,34 @@
-"""What MLflow is told of a run that is told of as a whole, once it is finished."""
+"""What MLflow is told of a run without phases: what it spent by now, and at its end all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from mlflow.entities import Run as MlflowRun
 
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.ledger.entries import Entry
 from dpal.ledger.entries_table import ledger_table
+from dpal.reports.summary import promise
 from dpal.runs.released_phase import released_figures
 from dpal.runs.run import Run
 from dpal.runs.tracked_facts import ServedModel, Tracked
 from tasks.boundary import task
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
+from tasks.tracking.live_run import ENDED, is_told_to_its_end, live_until_end, plan_day
+from tasks.tracking.mlflow_connection import TrackingError
 from tasks.tracking.mlflow_ledger import SPENT, spent_by
 from tasks.tracking.mlflow_model import log_weights
 from tasks.tracking.mlflow_notes import NOTE, worthless_tags
-from tasks.tracking.mlflow_run import TrackedRun, day_of_plan, finished_run
+from tasks.tracking.mlflow_run import TrackedRun, day_of_plan, finished_run, open_tracked_run
 from tasks.tracking.model_versions import register_version
 from tasks.tracking.promotion import AUDIT_NUMBER, newest_audit
 
+_LEDGER = "ledger.json"
 _UNREADABLE = ["body", "previous"]  # for machines; the exports have them
 
 
@@ -31,6 +37,21 @@ def reach_tracking(run: Run[Any]) -> None:
     """Finds out that MLflow does not answer before anything is spent."""
     run.runtime.artifacts.mkdir(parents=True, exist_ok=True)
     tell_mlflow(run.runtime, lambda: None, patient=False)
+
+
+def whole_run_tracked(run: Run[Any]) -> AbstractContextManager[None]:
+    """Within this block the run is running in MLflow, once it is there; it fails with that."""
+    return live_until_end(run, lambda: _live(run))
+
+
+@task()
+def track_spent(run: Run[Any]) -> None:
+    """Shows what was spent by now, from the hold on; a run that releases nothing has nothing yet.
+
+    MLflow is not waited for: what it misses here, the end tells it.
+    """
+    with suppress(TrackingError):
+        tell_mlflow(run.runtime, lambda: _track_spent(run), patient=False)
 
 
 @task()
@@ -61,20 +82,81 @@ def _track_audit(run: Run[Any], passed: bool, metrics: dict[str, float], folder:
         told.log_folder(folder, "audit")
 
 
+def _live(run: Run[Any]) -> MlflowRun | None:
+    """The run that MLflow has begun to be told of, and not told to its end."""
+    return find_run({**_own_tags(run), ENDED: "false"}) if run.is_held() else None
+
+
+def _own_tags(run: Run[Any]) -> dict[str, str]:
+    """By which a run is found whose plan is held."""
+    with run.ledger() as ledger:
+        identity = str(ledger.identity)
+    about = {"dpal.campaign": run.name, "dpal.kind": run.kind, "dpal.plan": run.plan.digest}
+    return {**about, "dpal.hold": identity, "dpal.phase": "all"}
+
+
+def _promised(run: Run[Any]) -> dict[str, str]:
+    target = run.plan.target
+    return {
+        "epsilon": f"{target.epsilon:g}",
+        "delta": f"{target.delta:.6g}",
+        "adjacency": target.adjacency.value,
+        "unit": target.unit.value,
+    }
+
+
+def _track_spent(run: Run[Any]) -> None:
+    spent = spent_by(run) if run.is_held() else None
+    if spent is None or _is_certified_there(run):
+        return
+    existing, day = _live(run), plan_day(run)
+    tags = {**_own_tags(run), ENDED: "false", "dpal.state": "running", **_promised(run)}
+    told = open_tracked_run(existing, run.name, {**tags, **SOURCE}, day=day)
+    entries = run.known_entries()
+    story = _readable(entry for entry in entries if entry.campaign in _names(run))
+    tables = {SPENT: spent.as_frame(), _LEDGER: story}
+    note = f"**Promised:** {promise(run.certified.summary())}.\n\n{spent.in_markdown()}"
+    told.set_tags(
+        {
+            **told.log_anew(tables, spent.figure, "figures/spent.png"),
+            "dpal.spent": spent.words,
+            NOTE: note,
+            **prefect_tag(),
+        }
+    )
+
+
+def _is_certified_there(run: Run[Any]) -> bool:
+    """Whether MLflow was told of the certificate that lies in the run's folder."""
+    if not run.folder.certificate.is_file():
+        return False
+    document = read_certificate(run.folder.certificate.read_text(encoding="utf-8"))
+    return is_told_to_its_end(find_run(_certified_tags(run, document)))
+
+
+def _certified_tags(run: Run[Any], certificate: Mapping[str, Any]) -> dict[str, str]:
+    about = {"dpal.campaign": run.name, "dpal.certificate": str(certificate["digest"])}
+    return {**about, "dpal.phase": "all"}
+
+
+def _names(run: Run[Any]) -> list[str | None]:
+    """Whose entries of the ledger tell its story."""
+    return [run.name, run.plan.before.campaign if run.plan.before else None]
+
+
 def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
     folder, name, plan = run.folder, run.name, run.plan
     certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
-    tags = {"dpal.campaign": name, "dpal.certificate": certificate["digest"], "dpal.phase": "all"}
+    tags = _certified_tags(run, certificate)
     existing = find_run(tags)
-    if existing is not None and existing.data.tags.get("dpal.finished") == "true":
+    if is_told_to_its_end(existing):
         return
+    if run.is_held():
+        existing, tags = existing or _live(run), {**tags, **_own_tags(run)}
     tags |= {
         "dpal.kind": run.kind,
         "dpal.plan": plan.digest,
-        "epsilon": f"{plan.target.epsilon:g}",
-        "delta": f"{plan.target.delta:.6g}",
-        "adjacency": plan.target.adjacency.value,
-        "unit": plan.target.unit.value,
+        **_promised(run),
         "dvc.md5": dvc_hash,
         "dpal.state": "finished",
         NOTE: folder.report.read_text(encoding="utf-8"),
@@ -87,7 +169,7 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
     if spent is not None:
         tags |= {"dpal.spent": spent.words, NOTE: f"{spent.in_markdown()}\n\n{tags[NOTE]}"}
     entries = run.known_entries()
-    names = [name, plan.before.campaign if plan.before else None]
+    names = _names(run)
     with finished_run(existing, name, tags, day=day_of_plan(names, entries)) as told:
         told.log_params({**tracked.parameters, "accountant": plan.accountant.value})
         told.log_metrics(tracked.figures)
@@ -98,14 +180,14 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
             told.log_folder(folder.figures, "figures")
         story = _readable(entry for entry in entries if entry.campaign in names)
         if spent is not None:
-            tables = {SPENT: spent.as_frame(), "ledger.json": story}
+            tables = {SPENT: spent.as_frame(), _LEDGER: story}
             told.set_tags(told.log_anew(tables, spent.figure, "figures/spent.png"))
         elif len(story):
-            told.log_table_once(story, "ledger.json")
+            told.log_table_once(story, _LEDGER)
         if tracked.model is not None:
             model = register_version(run, certificate, _logged(told, run, tracked.model))
             told.set_tags({"dpal.model": model})
-        told.set_tags({"dpal.finished": "true"})
+        told.set_tags({ENDED: "true"})
 
 
 def _logged(told: TrackedRun, run: Run[Any], model: ServedModel) -> str:

@@ -13,6 +13,7 @@ SERVERS = ("prefect", "mlflow")
 BESIDE = {
     "tasks/whole_run_page.py": "writes a page by tasks/campaign_page.py",
     "tasks/training_pool/worker_device.py": "reads a worker's environment, as dpal/ may not",
+    "tasks/lineage_events.py": "speaks OpenLineage, for tasks/lineage.py",
     "tasks/restore.py": "asks DVC by tasks/dvc_versions.py",
     "tasks/dvc_versions.py": "calls DVC",
     "tasks/web_guard.py": "stands before MLflow's server and Prefect's",
