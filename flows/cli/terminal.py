@@ -156,9 +156,10 @@ def how_to_open_mlflow(uri: str) -> str:
 
 def how_to_open_prefect() -> str:
     """What a person does to see the flow run."""
-    api = os.environ.get("PREFECT_API_URL")
-    if api:
-        return f"open {api.removesuffix('/api')}/runs"
+    if os.environ.get("PREFECT_API_URL"):
+        from tasks.tracking.mlflow_notes import prefect_pages
+
+        return f"open {prefect_pages()}/runs"
     return f"{_beside_us('python')} -m flows.ops.prefect_app, then open http://127.0.0.1:4200/runs"
 
 

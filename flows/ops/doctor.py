@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -106,14 +106,17 @@ def _prefect(_: CampaignConfig) -> Diagnosis:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         return Diagnosis("prefect", "no server set; each run starts a temporary one (about 10 s)")
-    return _server("prefect", f"{url}/health", "start it: dpal serve")
+    from flows.ops.prefect_connection import is_cloud, key_header
+
+    advice = "see PREFECT_API_KEY and the workspace" if is_cloud(url) else "start it: dpal serve"
+    return _server("prefect", f"{url}/health", advice, headers=key_header(url))
 
 
-def _server(what: str, url: str, advice: str, *, shown: str = "") -> Diagnosis:
-    shown = shown or url
+def _server(what: str, url: str, advice: str, *, headers: Mapping[str, str]) -> Diagnosis:
+    shown = url
     began = time.perf_counter()
     try:
-        answer = httpx.get(url, timeout=_PATIENCE_SECONDS)
+        answer = httpx.get(url, headers=headers, timeout=_PATIENCE_SECONDS)
         answer.raise_for_status()
     except httpx.ReadTimeout:  # it took the question: starting another one would not help
         state = f"{shown} is there, and has not answered in {_PATIENCE_SECONDS:g} s"

@@ -20,6 +20,11 @@ def prefect_doors() -> Iterator[Diagnosis]:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         return
+    from flows.ops.prefect_connection import is_cloud  # Prefect takes a second to import
+
+    if is_cloud(url):  # whose doors are its own
+        yield Diagnosis("doors", "Prefect Cloud asks for the key of an account")
+        return
     try:
         answer = httpx.get(f"{url}/admin/version", headers=_PAGE, timeout=5)
     except httpx.HTTPError:

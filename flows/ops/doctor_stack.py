@@ -258,8 +258,10 @@ def prefect_clock() -> Iterator[Diagnosis]:
     """Whether this machine and the Prefect server agree on the time: heartbeats depend on it."""
     url = os.environ.get("PREFECT_API_URL")
     if url:
+        from flows.ops.prefect_connection import key_header
+
         try:
-            yield from _clock(httpx.get(f"{url}/health", timeout=5))
+            yield from _clock(httpx.get(f"{url}/health", headers=key_header(url), timeout=5))
         except httpx.HTTPError:
             return
 

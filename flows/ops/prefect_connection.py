@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, PREFECT_CLOUD_API_URL
 
 from dpal.errors import DpalError
 
@@ -16,6 +16,18 @@ class DeployError(DpalError):
     """A Prefect server could not be reached, or holds something that stands in the way."""
 
     code = "deploy"
+
+
+def is_cloud(api: str) -> bool:
+    """Whether an API is Prefect Cloud's, which asks for a key and has no password."""
+    return api.startswith(str(PREFECT_CLOUD_API_URL.value()))
+
+
+def key_header(api: str) -> dict[str, str]:
+    """What a request to an API carries that Prefect's client does not make; of Cloud, the key."""
+    key = PREFECT_API_KEY.value()
+    secret = key.get_secret_value() if hasattr(key, "get_secret_value") else key
+    return {"Authorization": f"Bearer {secret}"} if secret and is_cloud(api) else {}
 
 
 @contextmanager
@@ -41,10 +53,13 @@ def prefect_server() -> Iterator[SyncPrefectClient]:
         ) from error
     except httpx.HTTPStatusError as error:
         if error.response.status_code in (401, 403):
-            raise DeployError(
-                f"Prefect at {place} wants another password; set PREFECT_API_AUTH_STRING to the "
-                "one that its server was started with"
-            ) from error
+            wanted = (
+                "key; set PREFECT_API_KEY to one of your account that may use this workspace"
+                if is_cloud(place)
+                else "password; set PREFECT_API_AUTH_STRING to the one that its server was started "
+                "with"
+            )
+            raise DeployError(f"Prefect at {place} wants another {wanted}") from error
         raise DeployError(
             f"Prefect at {place} refused ({error.response.status_code}: "
             f"{error.response.text[:200]}); what was made so far stays, type the same again"

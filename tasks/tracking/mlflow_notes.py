@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL
 
 from dpal.certificate.sentences import STATEMENTS
 from dpal.files.dvc_pointers import restore_command
@@ -84,11 +84,16 @@ def experiment_note(number: str) -> str:
 def flow_run_address() -> str | None:
     """The Prefect page of the flow run that this is part of, where a server shows one."""
     # Without an address there is a server for the length of this run only, and no page.
-    api, number = PREFECT_API_URL.value(), flow_run.get_id()
-    if not api or number is None:
+    number = flow_run.get_id()
+    if not PREFECT_API_URL.value() or number is None:
         return None
-    page = os.environ.get("PREFECT_UI_URL") or api.rstrip("/").removesuffix("/api")
-    return f"{page.rstrip('/')}/runs/flow-run/{number}"
+    return f"{prefect_pages()}/runs/flow-run/{number}"
+
+
+def prefect_pages() -> str:
+    """Where Prefect's pages are: as PREFECT_UI_URL says, else beside the API, also of Cloud."""
+    named = os.environ.get("PREFECT_UI_URL") or PREFECT_UI_URL.value() or ""
+    return str(named).rstrip("/")
 
 
 def campaign_note(campaign: Campaign, *, spent: str | None = None, model: str | None = None) -> str:
