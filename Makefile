@@ -11,6 +11,10 @@ MINUTES ?= 30
 CHOSEN ?=
 # Where the load check keeps its ledger: postgres or sqlite.
 LEDGER ?= postgres
+# Where people label in tests and pictures; Label Studio wants an environment of its own.
+LABEL_STUDIO := $(VENV)-label-studio/bin/label-studio
+export CHROMIUM ?= /usr/bin/chromium
+export CHROMEDRIVER ?= /usr/bin/chromedriver
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -76,11 +80,22 @@ bench: $(STAMP) ## time and memory of private training beside its peers (BENCH: 
 overhead: data ## time that orchestration adds to the sample campaign (docs/benchmarks.md)
 	$(BIN)/python -m tests.benchmarks.orchestration $(BENCH)
 
-browser: data ## a campaign in a real browser, from form to certificate (chromium, Label Studio)
-	$(BIN)/python -m pytest -n 0 -m browser tests/browser
+browser: data $(LABEL_STUDIO) $(CHROMIUM) ## a stranger's tour in a real browser; installs it and Label Studio, or fails
+	DPAL_LABEL_STUDIO=$(abspath $(LABEL_STUDIO)) DPAL_BROWSER=required \
+		$(BIN)/python -m pytest -n 0 -s -m browser tests/browser
 
-screenshots: data ## take the pictures of the documentation anew (chromium, Label Studio)
-	$(BIN)/python -m docs.take_screenshots
+screenshots: data $(LABEL_STUDIO) $(CHROMIUM) ## take the pictures of the documentation anew
+	DPAL_LABEL_STUDIO=$(abspath $(LABEL_STUDIO)) $(BIN)/python -m docs.take_screenshots
+
+$(LABEL_STUDIO):
+	$(PYTHON) -m venv $(VENV)-label-studio
+	@echo "installing Label Studio into $(VENV)-label-studio, some minutes ..."
+	$(VENV)-label-studio/bin/pip install -q --disable-pip-version-check $(PIP_FLAGS) label-studio
+
+$(CHROMIUM):
+	@test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y chromium chromium-driver \
+		|| { echo "there is no browser: install chromium and chromium-driver, or set CHROMIUM and" \
+		"CHROMEDRIVER to where they are; nothing was tested" >&2; exit 1; }
 
 deployments: $(STAMP) ## write prefect.yaml anew, from the kinds of runs
 	$(BIN)/python -m flows.ops.prefect_yaml > prefect.yaml.new && mv prefect.yaml.new prefect.yaml

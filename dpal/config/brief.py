@@ -28,8 +28,8 @@ class CampaignBrief(Section):
         Guarded(key="data.validation", free=(None,)),
         choice("A file", "As the data says, else a fifth of it"),
     ] = Field(None, title="Held-out records")
-    """Labeled records by which models are measured. null: the rows that the data calls test; where
-    it calls none so, a fifth of it is held out by a coin for each record, and stays protected."""
+    """Labeled records by which models are measured. Without a file: the rows that the data calls
+    test, else a fifth of it, which is held out by a coin for each record and stays protected."""
     why_public: str = Field("", title="Why everybody may see the held-out records")
     """In words: a published data set, people who agreed. Empty protects them: figures get noise."""
     label_column: str = "label"
@@ -41,11 +41,11 @@ class CampaignBrief(Section):
     epsilon: PositiveFloat = Field(8.0, examples=[1, 3, 8])
     """What any record may lose; smaller is safer, 1 to 8 is common."""
     labels: Annotated[int | None, Field(ge=2), choice("A number", "By the data")] = None
-    """That may be bought in all: records, or people where they have several."""
+    """How many may be bought in all: of records, or of people where they have several."""
     weights: Annotated[
         Path | None, Guarded(key="data.backbone.weights", free=(None,)), choice("A folder", "None")
     ] = Field(None, title="Pretrained model")
-    """Of texts: folder of a public model that reads them."""
+    """For texts alone: folder of a public model that reads them."""
 
     @model_validator(mode="after")
     def _counted(self) -> CampaignBrief:

@@ -18,6 +18,7 @@ from pydantic import (
     NonNegativeFloat,
     PositiveFloat,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -82,6 +83,12 @@ class AcquisitionWish(StrEnum):
     DIVERSE = Acquisition.DIVERSE.value
 
 
+# Prefect's page names a choice of a referenced type after the class.
+_NamedCap = Annotated[
+    LabelCap, WithJsonSchema({"type": "string", "enum": [cap.value for cap in LabelCap]})
+]
+
+
 class PrivacyConfig(Section):
     """What is promised to every record of the pool."""
 
@@ -113,7 +120,7 @@ class PrivacyConfig(Section):
         Field(None, title="Noise of the thresholds")
     )
     """Noise multiplier of each hidden or visible threshold; null fits the query."""
-    label_cap: Annotated[LabelCap | None, choice("A cap", "As the labeler wants")] = Field(
+    label_cap: Annotated[_NamedCap | None, choice("A cap", "As the labeler wants")] = Field(
         None, title="Hidden selection never exceeds"
     )
     """sum: the labels of all queries together, so that about a tenth more are bought; one query

@@ -80,7 +80,8 @@ class Question:
 
     def _shown(self) -> list[str]:
         if self.content is Content.IMAGE:
-            return ['  <Image name="record" value="$image" zoom="true"/>']
+            # At most so wide that the answers below it are on the same screen.
+            return ['  <Image name="record" value="$image" zoom="true" maxWidth="560px"/>']
         if self.content is Content.TEXT:
             return [f'  <Text name="{name}" value="${name}"/>' for name in self.texts]
         # Rows of numbers show nothing; the id lets annotators look the record up.

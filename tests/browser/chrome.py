@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome
 from selenium.webdriver.chrome.options import Options
@@ -33,6 +34,14 @@ _FLAGS = (
 )
 _MOVING = (StaleElementReferenceException,)
 _WIDTH, _HEIGHT = 1500, 1100
+
+
+def require_browser() -> None:
+    """Skips a test loudly where there is no browser; `make browser` has it fail then."""
+    if not (Path(CHROMIUM).exists() and Path(DRIVER).exists()):
+        if os.environ.get("DPAL_BROWSER") == "required":
+            pytest.fail("NO BROWSER")
+        pytest.skip("NO BROWSER: install chromium and chromium-driver, or name them")
 
 
 @contextmanager
@@ -96,11 +105,21 @@ def press(chrome: Chrome, text: str) -> None:
     click(chrome, chrome.find_elements(By.XPATH, f"//*[normalize-space()='{text}']")[-1])
 
 
-def shoot(chrome: Chrome, image: Path, *, height: int = _HEIGHT) -> None:
-    """Saves a picture of the page once it has settled; taller where a page is long."""
-    for close in chrome.find_elements(
-        By.CSS_SELECTOR, "[aria-label='Close'], [aria-label='close']"
-    ):
+def shoot(chrome: Chrome, image: Path, *, height: int = _HEIGHT, at_once: bool = False) -> None:
+    """Saves a picture of the page.
+
+    Args:
+      chrome: that shows it.
+      image: where to.
+      height: more where a page is long.
+      at_once: with a message that passes; else once the page has settled, without messages.
+    """
+    if at_once:
+        image.parent.mkdir(parents=True, exist_ok=True)
+        chrome.save_screenshot(str(image))
+        return
+    closing = "[aria-label='Close'], [aria-label='close']"
+    for close in chrome.find_elements(By.CSS_SELECTOR, closing):
         chrome.execute_script("arguments[0].click()", close)  # MLflow opens an assistant
     chrome.set_window_size(_WIDTH, height)
     time.sleep(3)

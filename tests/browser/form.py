@@ -51,6 +51,19 @@ class Form:
         )
         click(self._chrome, button)
 
+    def switch_on(self, *titles: str) -> None:
+        """Says yes to what is no."""
+        box = self.field(*titles).find_element(By.CSS_SELECTOR, "input[type=checkbox]")
+        click(self._chrome, box)
+
+    def size(self) -> tuple[int, int]:
+        """How many controls the form has, as it is opened, and its height in pixels."""
+        form = self._chrome.find_element(By.CSS_SELECTOR, "form")
+        controls = form.find_elements(
+            By.CSS_SELECTOR, f"{_INPUT.replace(', ', ', form ')}, .p-button-group"
+        )
+        return len([one for one in controls if one.is_displayed()]), int(form.size["height"])
+
     def shorten(self, *titles: str, to: list[object]) -> None:
         """Makes a list as long as wanted, from its end, and fills it."""
 

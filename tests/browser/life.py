@@ -20,7 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser.chrome import PATIENCE, open_page, press, shoot, wait_for_text
 from tests.browser.form import Form
-from tests.browser.stack import Stack, wait_until
+from tests.browser.stack import PUBLISHED, Stack, wait_until
 
 _PHASE_SECONDS = 900.0
 _FORM_HEIGHT = 2300
@@ -88,6 +88,10 @@ class Life:
         form.choose("label_studio", "Labels", "Labeler")
         form.take("Set here", "Labels", "Label Studio")
         form.fill(self.stack.url("label-studio"), "Labels", "Label Studio", "Address")
+        whose = "Whose validation records these are"
+        form.take("Declared here", whose)
+        form.switch_on(whose, "Public")
+        form.fill(PUBLISHED["why"], whose, "Why")
         form.fill(wishes.initial, "Schedule", "Labels at the start")
         form.shorten("Schedule", "Labels of each query", to=list(wishes.queries))
         form.fill(wishes.batch_size, "Schedule", "Batch size")
@@ -98,7 +102,7 @@ class Life:
         form.fill(-1, "Privacy", "Epsilon")
         press(self.chrome, "Submit")
         wait_for_text(self.chrome, "-1 is less than or equal to the minimum of 0")
-        shoot(self.chrome, self.images / "prefect-form-refused.png")
+        shoot(self.chrome, self.images / "prefect-form-refused.png", at_once=True)
         form.fill(8, "Privacy", "Epsilon")
         shoot(self.chrome, self.images / "prefect-form.png", height=_FORM_HEIGHT)
         press(self.chrome, "Submit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -26,6 +27,7 @@ from tests.conftest import ROOT, command
 from tests.labelers.annotators import Annotator
 
 _START_SECONDS = 900.0  # Label Studio makes its database, on a busy machine
+PUBLISHED = {"public": True, "why": "the sample digits are published"}
 _SERVERS = ("prefect", "mlflow", "label-studio")
 
 
@@ -78,6 +80,12 @@ class Stack:
         where = self.url("mlflow").removeprefix("http://")
         chrome.get(f"http://{account}:{secret}@{where}/version")  # as its dialog would
 
+    def dpal(self, *words: str) -> str:
+        """Runs a command as whoever has sourced the stack's environment; returns what it says."""
+        lines = (self.home / "stack" / "env").read_text().splitlines()
+        told = dict(shlex.split(line)[1].split("=", 1) for line in lines)
+        return _said(self.home, {**_environment(self.home), **told}, *words)
+
     def annotator(self) -> Annotator:
         """A person who labels in the stack's Label Studio."""
         headers = {"Authorization": f"Token {self.secret('label-studio-token')}"}
@@ -87,23 +95,34 @@ class Stack:
 
 
 @contextmanager
-def served(home: Path, *, label_studio: bool = True) -> Iterator[Stack]:
-    """Starts everything with `dpal serve`, on the sample data, and stops it in the end."""
-    (home / "data").mkdir(parents=True)
+def served(
+    home: Path, *, label_studio: bool = True, watch: dict[str, Any] | None = None
+) -> Iterator[Stack]:
+    """Starts everything with `dpal serve`, on the sample data, and stops it in the end.
+
+    Args:
+      home: folder to make.
+      label_studio: whether people label in one.
+      watch: settings of a watch on its data set, whose first file is there.
+    """
+    (home / "data").mkdir(parents=True, exist_ok=True)
     for file in (ROOT / "data").glob("*.parquet"):
         shutil.copy(file, home / "data" / file.name)
     stack = Stack(home=home, ports={server: free_port() for server in _SERVERS})
     # What the form starts may ask people in this Label Studio; where that is, the owner allows.
     people = {"kind": "label_studio", "label_studio": {"url": stack.url("label-studio")}}
-    settings = {"name": "of-the-owner", **({"labeler": people} if label_studio else {})}
+    settings = {"name": "of-the-owner", "validation": PUBLISHED}
+    settings |= {"labeler": people} if label_studio else {}
     (home / "owner.yaml").write_text(yaml.safe_dump(settings))
-    words = [command(), "serve", "owner.yaml", "--folder", "stack"]
+    words, environment = [command(), "serve", "owner.yaml", "--folder", "stack"], _environment(home)
+    if watch is not None:
+        (home / "watch.yaml").write_text(yaml.safe_dump(watch))
+        limit = ("--epsilon", "8", "--delta", "1e-4")
+        _said(home, environment, "data", "register", watch["dataset"], watch["folder"], *limit)
+        words.insert(3, "watch.yaml")
     words += ["--label-studio"] if label_studio else []
     for server, port in stack.ports.items():
         words += ["--port", f"{server}={port}"]
-    foreign = ("PREFECT_API_URL", "DPAL_ALLOW")
-    environment = {key: value for key, value in os.environ.items() if key not in foreign}
-    environment["XDG_STATE_HOME"] = str(home / "state")
     with (home / "serve.log").open("w") as log:
         serving = subprocess.Popen(words, cwd=home, env=environment, stdout=log, stderr=log)
         try:
@@ -114,6 +133,21 @@ def served(home: Path, *, label_studio: bool = True) -> Iterator[Stack]:
         finally:
             serving.send_signal(signal.SIGINT)
             serving.wait(120)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Of a person who has just come, with keys and anchors of their own."""
+    foreign = ("PREFECT_API_URL", "DPAL_ALLOW")
+    environment = {key: value for key, value in os.environ.items() if key not in foreign}
+    return {**environment, "XDG_STATE_HOME": str(home / "state"), "COLUMNS": "120"}
+
+
+def _said(home: Path, environment: dict[str, str], *words: str) -> str:
+    done = subprocess.run(
+        [command(), *words], cwd=home, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"dpal {shlex.join(words)}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 def wait_until(is_so: Callable[[], bool], *, patience: float, what: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,18 +12,17 @@ from selenium.webdriver import Chrome
 
 from tasks.tracking.server_app import ADMIN
 from tests.browser.chrome import (
-    CHROMIUM,
-    DRIVER,
     asked,
     browser,
     open_page,
     press,
+    require_browser,
     shoot,
     wait_for_text,
 )
 from tests.browser.foreign import ForeignPage, foreign_page
 from tests.browser.form import Form
-from tests.browser.stack import Stack, served, wait_until
+from tests.browser.stack import PUBLISHED, Stack, served, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -36,8 +34,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    if not (Path(CHROMIUM).exists() and Path(DRIVER).exists()):
-        pytest.skip("NO BROWSER: install chromium and chromium-driver, or name them")
+    require_browser()
     with served(tmp_path_factory.mktemp("home") / "home", label_studio=False) as made:
         yield made
 
@@ -132,7 +129,7 @@ def test_only_the_stacks_own_hosts_are_asked_and_its_pages_work(stack, chrome, t
     prefect, mlflow, images = stack.url("prefect"), stack.url("mlflow"), tmp_path / "images"
     for path, text in {
         "dashboard": "Dashboard",
-        "runs": "Flow runs",
+        "runs": "Runs",
         "flows": "campaign",
         "deployments": "of-the-owner",
         "work-pools": "campaigns",
@@ -190,6 +187,10 @@ def started_by_form(stack: Stack, chrome: Chrome) -> str:
     open_page(chrome, f"{page}/run", "Who may see the selection")
     form, before = Form(chrome), known(stack)[0]
     form.fill("small", "Name")
+    whose = "Whose validation records these are"
+    form.take("Declared here", whose)
+    form.switch_on(whose, "Public")
+    form.fill(PUBLISHED["why"], whose, "Why")
     form.fill(200, "Schedule", "Labels at the start")
     form.shorten("Schedule", "Labels of each query", to=[])
     form.fill(100, "Schedule", "Batch size")

@@ -12,13 +12,12 @@ from selenium.webdriver.support.ui import WebDriverWait
 from dpal.data.labeling_state import read_labels, read_selection
 from dpal.files.artifacts import CampaignFolder
 from tests.browser.chrome import (
-    CHROMIUM,
-    DRIVER,
     PATIENCE,
     browser,
     open_page,
     outside,
     press,
+    require_browser,
     wait_for_text,
 )
 from tests.browser.form import Form
@@ -31,8 +30,7 @@ TINY = {"initial": 3, "queries": [], "batch_size": 2, "epochs_per_phase": 1}
 
 
 def test_pictures_are_seen_and_labeled_in_the_dialog(small, workplace, orchestrated):
-    if not (Path(CHROMIUM).exists() and Path(DRIVER).exists()):
-        pytest.skip("NO BROWSER: install chromium and chromium-driver, or name them")
+    require_browser()
     for part in ("pool", "validation"):
         shutil.copy(ROOT / "data" / f"digits-{part}.parquet", f"{part}.parquet")
     run = deployed(small(labeler={"kind": "form", "trusted_page": True}, schedule=TINY))
