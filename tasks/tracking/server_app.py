@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tasks.tracking.classic_pages import ClassicPages
 from tasks.web_guard import WebGuard, content_policy, own_origins
 
 ADMIN, WORKER, READER = "dpal-admin", "dpal-worker", "dpal-reader"
@@ -53,7 +54,7 @@ def create_app() -> ASGIApp:
     origins = own_origins()
     # Its charts are drawn by code that is made as they are drawn (plotly.js).
     policy = content_policy(script_src="'unsafe-eval'", frame_src="blob: data:")
-    app = AccountsByRole(create_mlflow())
+    app = ClassicPages(AccountsByRole(create_mlflow()))
     return WebGuard(app, origins=origins, policy=policy, closed=_CLOSED)
 
 

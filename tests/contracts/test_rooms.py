@@ -17,6 +17,7 @@ BESIDE = {
     "tasks/restore.py": "asks DVC by tasks/dvc_versions.py",
     "tasks/dvc_versions.py": "calls DVC",
     "tasks/web_guard.py": "stands before MLflow's server and Prefect's",
+    "tasks/tracking/classic_pages.py": "stands before MLflow's page",
     "tasks/tracking/mlflow_ledger.py": "what MLflow is told of a ledger",
     "tasks/tracking/server_app.py": "MLflow's server, guarded",
 }
