@@ -85,8 +85,8 @@ def _let_through(door: CloudDoor, client: socket.socket) -> None:
     fields = {name.strip().lower(): value.strip() for name, _, value in
               (line.partition(":") for line in lines)}  # fmt: skip
     scheme, _, shown = fields.get("authorization", "").partition(" ")
-    # A worker's channel says its token in its first message, to the server itself.
-    says_later = "upgrade" in fields and path.endswith("/workers/connect")
+    # These web sockets say the key in their first message, to the server itself.
+    says_later = "upgrade" in fields and path.endswith(("/workers/connect", "/events/out"))
     if not says_later and (scheme.lower() != "bearer" or shown != door.key):
         door.refused.append(f"{method} {path}: no key")
         client.sendall(_REFUSED % b"401 Unauthorized")
