@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from PIL import Image
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -106,10 +107,18 @@ class Life:
         form.fill(8, "Privacy", "Epsilon")
         shoot(self.chrome, self.images / "prefect-form.png", height=_FORM_HEIGHT)
         press(self.chrome, "Submit")
-        WebDriverWait(self.chrome, PATIENCE).until(
-            lambda _: self.runs(), message="the form started nothing"
-        )
+        self._await_start()
         return str(self.runs()[0]["id"])
+
+    def _await_start(self) -> None:
+        """Waits for the run; presses once more where the page took the first time for a resize."""
+        waiting = WebDriverWait(self.chrome, PATIENCE / 4)
+        try:
+            waiting.until(lambda _: self.runs())
+        except TimeoutException:
+            press(self.chrome, "Submit")
+            shown = self.chrome.find_element(By.TAG_NAME, "body").text[-500:]
+            waiting.until(lambda _: self.runs(), message=f"the form started nothing: {shown}")
 
     def runs(self) -> list[dict[str, object]]:
         """The campaign's flow runs that the form started."""
