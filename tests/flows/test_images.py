@@ -74,7 +74,7 @@ def test_nothing_imports_what_the_image_lacks_and_it_is_small(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     loaded = json.loads(done.stdout.splitlines()[-1])
-    site = str(Path(distribution("torch").locate_file("")))
+    site = str(distribution("torch").locate_file(""))
     origins = [origin for origin, _ in loaded if origin and origin.startswith(site)]
     files = [origin.removeprefix(f"{site}/") for origin in origins]
     assert len(files) > 3000
