@@ -16,6 +16,8 @@ LABEL_STUDIO := $(VENV)-label-studio/bin/label-studio
 export CHROMIUM ?= /usr/bin/chromium
 export CHROMEDRIVER ?= /usr/bin/chromedriver
 BIN := $(VENV)/bin
+# Commands are processes of their own; what they import is compiled once.
+export PYTHONDONTWRITEBYTECODE :=
 STAMP := $(VENV)/.installed
 
 .PHONY: help install data demo demo-capc test lint format slow coverage chosen faults accuracy bench overhead browser screenshots architecture deployments notebooks docs clean

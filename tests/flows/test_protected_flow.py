@@ -72,7 +72,8 @@ def exact(phases: list[dict[str, Any]], *, counts: bool = False) -> list[str]:
     search = search_choice(campaign)
     assert search is not None and len(search.reached) == 2
     measured = [*phases, *search.reached]
-    told, released = [], {phase["validation_accuracy"] for phase in measured}
+    told, names = [], ("validation_accuracy", "validation_majority")
+    released = {phase[name] for phase in measured for name in names if name in phase}
     tried = [campaign.folder.phase(0).trial(number).weights for number in (1, 2)]
     trained = [campaign.folder.phase(number).model for number in range(len(phases))]
     for weights in (*trained, *tried):
@@ -85,7 +86,7 @@ def exact(phases: list[dict[str, Any]], *, counts: bool = False) -> list[str]:
                 json.dumps(counted.tolist(), separators=(",", ":")),
             ]
         share = float(np.trace(counted)) / RECORDS
-        if share not in released:  # by chance: noise leaves one in thirty as it is
+        if share not in released:  # by chance: noise leaves one in thirty as it is, and models may say one class
             told.append(repr(share))
     return told
 

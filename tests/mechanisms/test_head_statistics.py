@@ -66,10 +66,13 @@ def apart(sums: HeadStatistics, adjacency: Adjacency, first, second, labels) -> 
 def greatest(sums: HeadStatistics, adjacency: Adjacency) -> float:
     """The most that a search finds over records, and over all pairs of their labels."""
     rng, found = np.random.default_rng(0), 0.0
-    for labels in product(every_label(sums), repeat=2):
+    pairs = list(product(every_label(sums), repeat=2))
+    if adjacency is Adjacency.ZERO_OUT:  # there is no second record
+        pairs = [(label, label) for label in every_label(sums)]
+    for number, labels in enumerate(pairs):
         # What the derivation names, and what it may have missed: a search from chance.
         start = rng.normal(size=2 * sums.features)
-        if sums.classes <= 3:
+        if sums.classes <= 3 and number % max(1, len(pairs) // 40) == 0:
             climbed = scipy.optimize.minimize(
                 lambda x, labels=labels: (
                     -apart(sums, adjacency, x[: sums.features], x[sums.features :], labels)
@@ -79,7 +82,7 @@ def greatest(sums: HeadStatistics, adjacency: Adjacency) -> float:
                 options={"maxiter": 400},
             )
             found = max(found, -climbed.fun)
-        for angle in np.linspace(0, math.pi, 181):
+        for angle in np.linspace(0, math.pi, 91):
             one, other = np.zeros(sums.features), np.zeros(sums.features)
             one[0], other[:2] = 1.0, (math.cos(angle), math.sin(angle))
             found = max(found, apart(sums, adjacency, one, other, labels))
@@ -91,7 +94,7 @@ def greatest(sums: HeadStatistics, adjacency: Adjacency) -> float:
 def test_a_search_over_records_reaches_the_sensitivity_and_no_more(sums, adjacency):
     stated, found = sums.sensitivity(adjacency), greatest(sums, adjacency)
     assert found <= stated
-    assert found == pytest.approx(stated, rel=2e-4)  # angles are a degree apart
+    assert found == pytest.approx(stated, rel=8e-4)  # angles are two degrees apart
 
 
 @given(

@@ -164,7 +164,7 @@ def test_against_an_exact_replan(setting, monkeypatch):
     It leaves the batch up to 1.5 % short of B (integer steps, one noise); ours fills the
     batch by a little less noise, so its steps may be up to 4 % fewer, its rates 2.5 % off.
     """
-    monkeypatch.setattr(budget, "base_phases", published_phases)
+    monkeypatch.setattr(budget, "scheduled_phases", lambda spec: published_phases(spec.schedule))
     values = GOLDEN[setting]
     golden = values["replan_rdp"]
     spec = campaign(
