@@ -86,7 +86,9 @@ def exact(phases: list[dict[str, Any]], *, counts: bool = False) -> list[str]:
                 json.dumps(counted.tolist(), separators=(",", ":")),
             ]
         share = float(np.trace(counted)) / RECORDS
-        if share not in released:  # by chance: noise leaves one in thirty as it is, and models may say one class
+        if (
+            share not in released
+        ):  # by chance: noise leaves one in thirty as it is, and models may say one class
             told.append(repr(share))
     return told
 

@@ -127,7 +127,7 @@ def test_a_threshold_moves_two_classes_and_is_refused_of_three(kept, server):
 def test_nothing_in_it_names_a_place_or_needs_what_no_index_has(kept):
     place = str(kept.folder.parent.parent)
     for path in kept.folder.rglob("*"):
-        if path.is_file() and path.suffix != ".safetensors":
+        if path.is_file() and path.suffix not in (".safetensors", ".pyc"):  # made by loading it
             text = path.read_text(encoding="utf-8")
             assert place not in text and "/tmp" not in text, path
     lines = (kept.folder / "requirements.txt").read_text(encoding="utf-8").splitlines()
