@@ -7,6 +7,7 @@ registered model only, a database driver for a ledger on a server only.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -207,7 +208,9 @@ def _text_of(path: Path) -> str:
 
 
 def default_registry(certificate: Path | None = None) -> str | None:
-    """The runs' database of an artifacts folder, where the certificate lies in one."""
+    """The server that runs of this terminal tell, else the database of an artifacts folder."""
+    if server := os.environ.get("DPAL_MLFLOW_URI"):
+        return server
     folders = [Path("artifacts")]
     if certificate is not None:
         folders = [certificate, *certificate.resolve().parents[:2], *folders]
