@@ -178,6 +178,12 @@ def _tell(report: ImportReport, to: Path) -> None:
         out.print(f"left out: {count:,} {reason}", markup=False)
     for name, why in report.left_out.items():
         out.print(f"left out: column {name}, which {why}", markup=False)
+    for name in report.repeated:
+        out.print(
+            f"note: texts of column {name} repeat; if they name persons, import with --group "
+            f"{name}, or whoever has several records is protected less",
+            markup=False,
+        )
     for what, count in report.noted.items():
         out.print(f"note: {count:,} {what}", markup=False)
     for name, count in report.unread.items():

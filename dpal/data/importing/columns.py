@@ -10,7 +10,7 @@ number beyond theirs is brought to the nearest of theirs, a missing one to their
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -277,6 +277,17 @@ class ColumnReader:
                 "no column of the table differs among held-out records; see its columns"
             )
         return TableEncoding(tuple(columns)), left_out
+
+    def repeated(self, left_out: Collection[str]) -> tuple[str, ...]:
+        """Columns of texts that are no features, and in which held-out records share one.
+
+        Nothing tells names of persons from other texts; but these have several records each.
+
+        Args:
+          left_out: names of the columns.
+        """
+        seen = {name: self._seen[name].texts for name in left_out if name in self._seen}
+        return tuple(name for name, texts in seen.items() if max(texts.values(), default=0) > 1)
 
 
 def _column(name: str, seen: _Seen) -> Column | str:

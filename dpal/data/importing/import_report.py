@@ -26,6 +26,8 @@ class ImportReport:
       noted: what else was done to records, or is odd about them, and how often.
       unread: of columns of numbers, cells that are given and none, which count as missing.
       left_out: columns that became no feature, and why.
+      repeated: of these, columns whose texts may say whose a record is, as held-out records share
+        some; none where records belong to groups.
       features: how many features a record of a table has; 0 for others.
       grouped: whether records belong to groups.
       told: whether the numbers by which columns are encoded may tell of records in the file.
@@ -44,6 +46,7 @@ class ImportReport:
     noted: Mapping[str, int]
     unread: Mapping[str, int]
     left_out: Mapping[str, str]
+    repeated: Sequence[str]
     features: int
     grouped: bool
     told: bool

@@ -43,6 +43,7 @@ class PoolBatches:
     decided_by_others: bool = False
     keeps_unlabeled: bool
     left_out: Mapping[str, str]
+    repeated: Sequence[str]
     has_split: bool
     tally: dict[str, Any]
 
@@ -60,7 +61,7 @@ class PoolBatches:
         Raises:
           DataError: there are no classes to learn, or the earlier import was of other records.
         """
-        encoding, left_out = None, dict(opened.left_out)
+        encoding, left_out, repeated = None, dict(opened.left_out), tuple[str, ...]()
         if like is not None and like.content is not (opened.content or Content.FEATURES):
             raise DataError(f"the earlier import was of records that are {like.content}, and these "
                             f"are {opened.content or Content.FEATURES}")  # fmt: skip
@@ -68,6 +69,7 @@ class PoolBatches:
             if like is None:
                 encoding, same = seen.columns.encoding()
                 left_out |= same
+                repeated = seen.columns.repeated(same)
             elif like.columns is None:
                 raise DataError("the earlier import was of lists of features, and this is a table")
             else:
@@ -117,6 +119,7 @@ class PoolBatches:
             decides=like is None,
             keeps_unlabeled=settings.keep_unlabeled or settings.whole or not seen.labeled[TRAIN],
             left_out=left_out if like is None else {},
+            repeated=() if seen.grouped else repeated,
             has_split=not settings.whole and (opened.has_splits or settings.held_out is not None),
             tally={
                 "rows": Counter(),
@@ -258,6 +261,7 @@ class PoolBatches:
             noted={what: count for what, count in self.seen.noted.items() if count},
             unread={name: count for name, count in self.seen.unread.items() if count},
             left_out=dict(self.left_out),
+            repeated=tuple(self.repeated),
             features=0 if self.recipe.columns is None else len(self.recipe.columns.features),
             grouped=self.seen.grouped,
             told=self.recipe.columns is not None and not self.decided_by_others,

@@ -164,6 +164,19 @@ def test_groups_stay_together(tmp_path):
     assert report.features == 2  # who it is about is no feature
 
 
+def test_a_left_out_column_whose_texts_repeat_may_name_persons(tmp_path):
+    """It is told by held-out records alone; a text of each record's own names nobody else's."""
+    head = "patient,note,age,split,label\n"
+    held_out = [f"p{k * 2 // 3},text {k},{k},test,{'ab'[k % 2]}\n" for k in range(40)]
+    private = [f"q{k},same,{k},train,{'ab'[k % 2]}\n" for k in range(40)]
+    (tmp_path / "visits.csv").write_text(head + "".join(held_out + private), encoding="utf-8")
+    report, target = imported(tmp_path / "visits.csv", tmp_path)
+    assert (set(report.left_out), report.repeated) == ({"patient", "note"}, ("patient",))
+    target.unlink()
+    report, _ = imported(tmp_path / "visits.csv", tmp_path, group="patient")
+    assert (report.grouped, report.repeated) == (True, ())
+
+
 def test_a_split_column_is_obeyed(tmp_path):
     rows = [f"{k},{k % 2},{('train', 'Val', 'test', '?')[k % 4]}" for k in range(80)]
     (tmp_path / "t.csv").write_text("a,y,part\n" + "\n".join(rows), encoding="utf-8")
