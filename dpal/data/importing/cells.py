@@ -21,6 +21,9 @@ from dpal.errors import DataError
 # What stands for "nothing" in files that people make; upper and lower case alike.
 MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none", "-", "."))
 
+# Of these, what is an answer in a column of words: not insured is not the same as not recorded.
+ANSWERS = frozenset(("none", "None", "NONE"))
+
 _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0")  # not 250.00, which may be a code
 _BOOLEANS = frozenset(("True", "TRUE", "False", "FALSE"))
 _DAY = 86_400e6  # microseconds

@@ -19,7 +19,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from dpal.data.importing.cells import Floats, cell_days, cell_numbers, cell_texts, given_among
+from dpal.data.importing.cells import (
+    ANSWERS,
+    Floats,
+    cell_days,
+    cell_numbers,
+    cell_texts,
+    given_among,
+)
 from dpal.errors import DataError
 
 _MOST_VALUES = 64  # categories of a column that get a feature of their own
@@ -121,7 +128,9 @@ class CategoryColumn:
         """Features of n cells, shape (n, features), one of them 1."""
         places = {value: place for place, value in enumerate(self.values)}
         other = len(self.values)
-        hot = [other + 1 if t is None else places.get(t, other) for t in cell_texts(column)]
+        # Models that learned from a missing `none` have no such category, and read it as they did.
+        texts = cell_texts(column, ANSWERS & places.keys())
+        hot = [other + 1 if t is None else places.get(t, other) for t in texts]
         return np.eye(other + 2)[np.array(hot, dtype=np.int64)]
 
 
@@ -219,6 +228,7 @@ class _Seen:
     dates: int = 0
     is_boolean: bool = False
     texts: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
     values: list[Floats] = field(default_factory=list)
 
 
@@ -235,8 +245,9 @@ class ColumnReader:
         """Looks at some held-out records."""
         for name, column in zip(cells.schema.names, cells.columns, strict=True):
             seen = self._seen.setdefault(name, _Seen())
-            texts = cell_texts(column)
-            given = [text for text in texts if text is not None]
+            texts = cell_texts(column, ANSWERS)
+            seen.answers.update(text for text in texts if text in ANSWERS)
+            given = [text for text in texts if text is not None and text not in ANSWERS]
             numbers = cell_numbers(column)
             seen.rows += len(texts)
             seen.there += len(given)
@@ -292,16 +303,17 @@ class ColumnReader:
 
 def _column(name: str, seen: _Seen) -> Column | str:
     """How one column becomes numbers, or why it becomes none."""
-    if len(seen.texts) < 2 and seen.there in (0, seen.rows):
-        return "is the same in all held-out records"
     if not seen.is_boolean and seen.there in (seen.numbers, seen.dates) and len(seen.texts) > 2:
         return _number(name, seen, dated=seen.numbers < seen.there)
-    if 2 * len(seen.texts) > seen.there and len(seen.texts) > 2:
+    texts, there = seen.texts + seen.answers, seen.there + seen.answers.total()
+    if len(texts) < 2 and there in (0, seen.rows):
+        return "is the same in all held-out records"
+    if 2 * len(texts) > there and len(texts) > 2:
         return _TEXTS
-    frequent = seen.texts.most_common(_MOST_VALUES)
-    if len(seen.texts) > _MOST_VALUES:
+    frequent = texts.most_common(_MOST_VALUES)
+    if len(texts) > _MOST_VALUES:
         frequent = [(text, count) for text, count in frequent if count >= _LEAST_SEEN]
-        if sum(count for _, count in frequent) < _COVERED * seen.there:
+        if sum(count for _, count in frequent) < _COVERED * there:
             return _TEXTS
     return CategoryColumn(name=name, values=tuple(sorted(text for text, _ in frequent)))
 

@@ -85,10 +85,11 @@ class PoolBatches:
         else:
             classes = settings.classes or opened.classes or _in_order(seen.held_out_labels)
             if len(classes) < (1 if seen.several else 2):
-                found = f"they have {', '.join(classes)}" if classes else "they have none"
+                found = f"they have {', '.join(classes)}" if classes else "they have no label"
                 raise DataError(
                     f"held-out records need labels of at least two classes, and {found}; name the "
-                    "column of labels with --label NAME"
+                    "column of labels with --label NAME; and if none, null, na, nan, n/a, ?, - or "
+                    ". is a class, name all classes, such as --classes none,mild"
                 )
         if like is None and not seen.several and not (settings.classes or opened.classes):
             _require_classes(seen)

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from dpal.data.importing import picture_files
+from dpal.data.importing.columns import CategoryColumn
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
 from dpal.data.importing.pool_batches import NO_LABEL
 from dpal.data.importing.recipe import recipe_in
@@ -155,6 +156,28 @@ def test_rows_that_a_stray_quote_swallowed_are_told_of(tmp_path):
 
 
 # Labels
+
+
+def test_none_is_a_category_of_words_and_no_number(tmp_path):
+    """Not insured is not the same as not recorded; a number that is none is a missing one."""
+    payers = ["public", "private", "none", ""]
+    rows = [f"{'none' if k % 5 == 1 else k},{payers[k % 4]},{'ab'[k % 2]}" for k in range(N)]
+    place = csv(tmp_path / "a.csv", "age,payer,label", rows)
+    report, table = imported(place, tmp_path / "a.parquet", held_out=0.3)
+    recipe = recipe_in(tmp_path / "a.parquet")
+    age, payer = recipe.columns.columns
+    assert (payer.values, age.marks_missing) == (("none", "private", "public"), True)
+    assert report.unread == {}
+    features = np.stack(table.features)
+    assert features[:, -5:].sum(axis=0)[[0, 3, 4]].tolist() == [N / 4, 0, N / 4]
+    assert features[:, 1].sum() == N / 5
+
+
+def test_a_model_that_took_none_for_missing_still_does():
+    earlier = CategoryColumn(name="payer", values=("private", "public"))
+    assert earlier.encode(pa.array(["none", "", "public", "else"])).argmax(axis=1).tolist() == [
+        3, 3, 1, 2
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["none", "NA", "-", "None"])
