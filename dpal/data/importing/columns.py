@@ -27,6 +27,7 @@ from dpal.data.importing.cells import (
     cell_texts,
     given_among,
 )
+from dpal.data.importing.odd_forms import COMMAS, DATES, odd_form
 from dpal.errors import DataError
 
 _MOST_VALUES = 64  # categories of a column that get a feature of their own
@@ -283,6 +284,13 @@ class ColumnReader:
                 "of them, or a pair, with --text A or --text A,B",
                 texts=", ".join(texts),
             )
+        odd = [name for name, why in left_out.items() if why in (COMMAS, DATES)]
+        if not columns and odd:
+            raise DataError(
+                "no column of the table is a number or a category; write numbers as 27.3 and dates "
+                "as 2024-12-31, which {odd} may hold in another form",
+                odd=", ".join(odd),
+            )
         if not columns:
             raise DataError(
                 "no column of the table differs among held-out records; see its columns"
@@ -309,12 +317,12 @@ def _column(name: str, seen: _Seen) -> Column | str:
     if len(texts) < 2 and there in (0, seen.rows):
         return "is the same in all held-out records"
     if 2 * len(texts) > there and len(texts) > 2:
-        return _TEXTS
+        return odd_form(texts) or _TEXTS
     frequent = texts.most_common(_MOST_VALUES)
     if len(texts) > _MOST_VALUES:
         frequent = [(text, count) for text, count in frequent if count >= _LEAST_SEEN]
         if sum(count for _, count in frequent) < _COVERED * there:
-            return _TEXTS
+            return odd_form(texts) or _TEXTS
     return CategoryColumn(name=name, values=tuple(sorted(text for text, _ in frequent)))
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from dpal.data.importing import picture_files
 from dpal.data.importing.columns import CategoryColumn
+from dpal.data.importing.odd_forms import COMMAS, DATES
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
 from dpal.data.importing.pool_batches import NO_LABEL
 from dpal.data.importing.recipe import recipe_in
@@ -171,6 +172,23 @@ def test_none_is_a_category_of_words_and_no_number(tmp_path):
     features = np.stack(table.features)
     assert features[:, -5:].sum(axis=0)[[0, 3, 4]].tolist() == [N / 4, 0, N / 4]
     assert features[:, 1].sum() == N / 5
+
+
+def test_numbers_and_dates_in_other_forms_are_told_from_texts(tmp_path):
+    rows = [
+        f'"{20 + k / 10:.1f}'.replace(".", ",") + f'",{1 + k % 28:02}/0{1 + k % 9}/{1900 + k},'
+        f"{1 + k % 28}.1.{1900 + k},note {k},{k},{'ab'[k % 2]}"
+        for k in range(N)
+    ]
+    place = csv(tmp_path / "a.csv", "bmi,seen,born,note,age,label", rows)
+    report, _ = imported(place, tmp_path / "a.parquet", held_out=0.3)
+    assert report.left_out.pop("note") not in (COMMAS, DATES)
+    assert report.left_out == {"bmi": COMMAS, "seen": DATES, "born": DATES}
+    own = [f'"{k},5",{"ab"[k % 2]}' for k in range(N)]
+    alone = csv(tmp_path / "b.csv", "bmi,label", own)
+    with pytest.raises(DataError) as refused:
+        imported(alone, tmp_path / "b.parquet", held_out=0.3)
+    assert "bmi" in refused.value.for_owner()
 
 
 def test_a_model_that_took_none_for_missing_still_does():
