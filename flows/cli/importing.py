@@ -22,7 +22,7 @@ EXAMPLE = (
     "Example: dpal import patients.csv --to patients.parquet --label diagnosis --split 0.2 "
     "&& dpal init clinic --data patients.parquet"
 )
-_SHOWN = 20  # classes in the table
+_SHOWN = 20  # classes, and columns, in a table
 
 
 def import_command(
@@ -204,6 +204,10 @@ def _tell(report: ImportReport, to: Path) -> None:
                 else "is as in the earlier import"
             )
         )
+        columns = tuple(report.columns.items())
+        print_table(Table("Columns", ("column", "read as"), columns[:_SHOWN]))
+        if len(columns) > _SHOWN:
+            out.print(f"and {len(columns) - _SHOWN} columns more, all of them with --json")
     rows = [
         (name, *(f"{counts[number]:,}" for counts in report.counts.values()))
         for number, name in enumerate(report.classes[:_SHOWN])

@@ -35,6 +35,8 @@ _LEAST_SEEN = 10  # held-out records that have a category, where there are more 
 _MOST_KEPT = 4096  # values of a column that are counted at all
 _COVERED = 0.5  # share of records that the kept categories must cover
 _HALF = 0.5
+_MOST_NAMED = 8  # categories that a person is shown
+_MOST_SHOWN = 32  # characters of each
 _TEXTS = "has too many different texts"
 _SKEWED = (
     8.0  # standard deviations between mean and largest number, beyond which logarithms are taken
@@ -90,10 +92,19 @@ class NumberColumn:
             return ""
         shifted = float(features[0]) * self.std + self.mean
         value = float(np.expm1(shifted)) + self.low if self.logarithm else shifted
-        value = min(max(value, self.low), self.high)
-        if self.dated:
-            return str(np.datetime64(round(value), "D"))
-        return f"{value:.6g}"
+        return self._written(min(max(value, self.low), self.high))
+
+    @property
+    def about(self) -> str:
+        """How its cells are read, for people."""
+        low, high = (self._written(value) for value in (self.low, self.high))
+        return f"{'dates' if self.dated else 'numbers'} from {low} to {high}" + (
+            ", by their logarithm" if self.logarithm else ""
+        )
+
+    def _written(self, value: float) -> str:
+        """A number as a cell would have it, in six digits."""
+        return str(np.datetime64(round(value), "D")) if self.dated else f"{value:.6g}"
 
     def read(self, column: pa.Array) -> Floats:
         """Cells as numbers, shape (n,); NaN where one is missing or none."""
@@ -116,6 +127,20 @@ class CategoryColumn:
     def features(self) -> list[str]:
         """Names of its features."""
         return [f"{self.name}={value}" for value in (*self.values, "(other)", "(missing)")]
+
+    @property
+    def about(self) -> str:
+        """How its cells are read, for people: the first few categories, and what they look like."""
+        shown = " | ".join(value[:_MOST_SHOWN] for value in self.values[:_MOST_NAMED])
+        more = len(self.values) - _MOST_NAMED
+        odd = odd_form(dict.fromkeys(self.values, 1))
+        return "".join(
+            (
+                f"categories: {shown}",
+                f" and {more} more" if more > 0 else "",
+                f" ({odd})" if odd else "",
+            )
+        )
 
     def decode(self, features: Floats) -> str:
         """What a cell was, for people: one of the categories, (other), or "" for a missing one.

@@ -28,6 +28,7 @@ class ImportReport:
       left_out: columns that became no feature, and why.
       repeated: of these, columns whose texts may say whose a record is, as held-out records share
         some; none where records belong to groups.
+      columns: of a table, how each that became features is read; all of it is in the model, too.
       features: how many features a record of a table has; 0 for others.
       grouped: whether records belong to groups.
       told: whether the numbers by which columns are encoded may tell of records in the file.
@@ -47,6 +48,7 @@ class ImportReport:
     unread: Mapping[str, int]
     left_out: Mapping[str, str]
     repeated: Sequence[str]
+    columns: Mapping[str, str]
     features: int
     grouped: bool
     told: bool

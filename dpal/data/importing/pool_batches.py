@@ -248,6 +248,7 @@ class PoolBatches:
         dropped = Counter(self.seen.dropped)
         # A label that nobody else has is no label here: said once.
         dropped[NO_LABEL] -= min(dropped[NO_LABEL], dropped[_NEW_LABEL])
+        read = () if self.recipe.columns is None else self.recipe.columns.columns
         return ImportReport(
             importer=self.recipe.importer,
             about=opened.about,
@@ -263,6 +264,7 @@ class PoolBatches:
             unread={name: count for name, count in self.seen.unread.items() if count},
             left_out=dict(self.left_out),
             repeated=tuple(self.repeated),
+            columns={column.name: column.about for column in read},
             features=0 if self.recipe.columns is None else len(self.recipe.columns.features),
             grouped=self.seen.grouped,
             told=self.recipe.columns is not None and not self.decided_by_others,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +190,21 @@ def test_numbers_and_dates_in_other_forms_are_told_from_texts(tmp_path):
     with pytest.raises(DataError) as refused:
         imported(alone, tmp_path / "b.parquet", held_out=0.3)
     assert "bmi" in refused.value.for_owner()
+
+
+def test_an_import_tells_how_each_column_is_read(tmp_path):
+    """By held-out records alone: a code of one private record is not told."""
+    rows = [f"0{k},{'ABCDEFGHIJ'[k % 10]}x,2020-01-{1 + k % 28},a" for k in range(N)]
+    held_out = [f"{row},test,{'ab'[k % 2]}" for k, row in enumerate(rows)]
+    private = [f"99999,Zx,2031-01-01,b,train,{'ab'[k % 2]}" for k in range(N)]
+    place = csv(tmp_path / "a.csv", "postcode,icd,seen,same,split,label", held_out + private)
+    report, _ = imported(place, tmp_path / "a.parquet")
+    assert list(report.columns) == ["postcode", "icd", "seen"]
+    told = [set(re.findall(r"[0-9]+(?:-[0-9]+)*|[A-Z]x", said)) for said in report.columns.values()]
+    first = {f"{letter}x" for letter in "ABCDEFGH"}
+    assert told == [{"0", "119"}, first | {"2"}, {"2020-01-01", "2020-01-28"}]
+    later, _ = imported(place, tmp_path / "b.parquet", like=tmp_path / "a.parquet")
+    assert later.columns == report.columns
 
 
 def test_a_model_that_took_none_for_missing_still_does():
