@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from dpal.config.campaign import parse_config
 from dpal.config.data import BackboneConfig, DataConfig, ExtractorKind
+from dpal.data.groups import count_groups, read_groups
 from dpal.data.held_out import HeldOutShare
 from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
@@ -32,6 +33,7 @@ from dpal.labels import Task
 from dpal.models.architectures import backbones
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.certify_campaign import certified_or_next_best
+from dpal.privacy import Unit
 from dpal.runs.linear_rates import linear_rates
 
 _LEAST_RECORDS = 50
@@ -61,7 +63,8 @@ class DataLook:
       shape: of a record.
       labeled: whether all of the pool has labels.
       texts: how many texts a record has.
-      grouped: whether records have a column `group`.
+      group_column: that says which records belong together; None where there is none.
+      groups: how many there are in the pool; None where some records, or held-out ones, have none.
       told: whether held-out records decided how the columns of a table became numbers.
     """
 
@@ -76,8 +79,19 @@ class DataLook:
     shape: tuple[int, ...]
     labeled: bool
     texts: int
-    grouped: bool
+    group_column: str | None
+    groups: int | None
     told: bool
+
+    @property
+    def owners(self) -> int:
+        """What schedules count: groups, where these are protected as a whole, or records."""
+        return self.groups if self.protects_groups and self.groups else self.rows
+
+    @property
+    def protects_groups(self) -> bool:
+        """Whether there are groups, and enough of them to learn from."""
+        return self.groups is not None and self.groups >= _LEAST_RECORDS
 
 
 def look_at(
@@ -85,6 +99,7 @@ def look_at(
     validation: Path | None = None,
     *,
     label_column: str = "label",
+    group_column: str | None = "group",
     on_rows: Callable[[int], object] = lambda count: None,
 ) -> DataLook:
     """Looks at data as a plan does: every record once, and what is kept of them is public.
@@ -94,6 +109,8 @@ def look_at(
       validation: labeled records of a file of their own; None: the pool's file has both, or a share
         of it is to be held out.
       label_column: name of the labels' column.
+      group_column: that says which records belong together, where there is such a column; None
+        leaves each record alone.
       on_rows: told how many more records were looked at.
 
     Raises:
@@ -110,8 +127,10 @@ def look_at(
         raise missing_label(schema, str(pool), label_column, "or use a file with labels")
     judged = open_source(validation or pool, Role.VALIDATION, label_column=label_column)
     shares = validation is None and not source.has_split
+    grouped = group_column is not None and group_column in schema.names
+    has_groups = grouped and _has_groups(source, judged, str(group_column))
     if shares:
-        coin = HeldOutShare(share=_HELD_OUT)
+        coin = HeldOutShare(share=_HELD_OUT, column=str(group_column) if has_groups else "id")
         source, judged = replace(source, held_out=coin), replace(judged, held_out=coin)
     if judged.content is Content.TEXT:
         held, measured = _texts(source), _texts(judged)
@@ -136,9 +155,20 @@ def look_at(
         shape=measured.input_shape,
         labeled=held.fully_labeled,
         texts=len(source.texts),
-        grouped="group" in schema.names,
+        group_column=group_column if grouped else None,
+        groups=count_groups(read_groups(source, str(group_column))) if has_groups else None,
         told=any(tells_of_held_out(path) for path in (*source.paths, *judged.paths)),
     )
+
+
+def _has_groups(pool: Source, judged: Source, column: str) -> bool:
+    """Whether each record has a group, also of those that models are measured on."""
+    try:
+        for source in (pool, judged):
+            read_groups(source, column)
+    except DataError:
+        return False
+    return True
 
 
 def _texts(source: Source) -> Inventory:
@@ -219,7 +249,7 @@ def _of_numbers(look: DataLook, why: str, *, is_public: bool) -> Training:
         width = math.prod(look.shape)
         return Training(extractor="none", model="logistic", width=width, normalises=True, why=why)
     return Training(  # of what scale they are is nobody's business
-        extractor="none", model="logistic", learning_rate=4 if look.rows > 1000 else 1,
+        extractor="none", model="logistic", learning_rate=4 if look.owners > 1000 else 1,
         max_grad_norm=0.3 if look.task is Task.SINGLE_LABEL else 0.1, why=why,
     )  # fmt: skip
 
@@ -312,11 +342,13 @@ def first_settings(
             "must be allowed to see them; say what makes that true with --why-public, or import "
             "the table like an earlier one (dpal import --like) that was public"
         )
-    if labels is not None and not 2 <= labels <= look.rows:
-        raise ConfigError(f"--labels {labels:,} is not between 2 and the {look.rows:,} records of "
+    owners, counted = look.owners, "groups" if look.protects_groups else "records"
+    if labels is not None and not 2 <= labels <= owners:
+        raise ConfigError(f"--labels {labels:,} is not between 2 and the {owners:,} {counted} of "
                           f"{look.pool}")  # fmt: skip
-    usual = min(look.rows, _MOST_LABELS)
-    wanted = labels or (usual if look.labeled else min(look.rows // 2, _BY_PEOPLE))
+    usual = min(owners, _MOST_LABELS)
+    by_people = max(2, min(owners // 2, _BY_PEOPLE * owners // look.rows))
+    wanted = labels or (usual if look.labeled else by_people)
     training = _training(look, weights, backbone, is_public=why_public is not None)
     initial, queries, acquisition, why = _buying(look, wanted)
     batch = max(1, min(initial, math.ceil(wanted / 2)))
@@ -341,17 +373,15 @@ def first_settings(
         *([] if public.variant is None else [f"    variant: {_text(public.variant)}"]),
         f"    weights: {_text(public.weights)}",
     ]  # fmt: skip
-    group = [
-        "  # Records belong to groups (column group). To protect all that one group has:",
-        "  # group_column: group",
-        "  # and below privacy: unit: group; the schedule counts groups then.",
-    ] if look.grouped else []  # fmt: skip
+    group, unit = _groups(look)
+    bought = f"{wanted:,} " + ("groups with all that they have" if unit else "labels in all")
+    of = f" of {owners:,} groups" if unit else ""
     named = [] if look.validation is None else [
         _commented(f"  validation: {_text(look.validation)}", "rows with split test, if it has one")
     ]  # fmt: skip
     what = "classes" if look.task is Task.SINGLE_LABEL else "labels"
     lines = [
-        f"# {look.rows:,} records to learn from, {look.validation_rows:,} held out; "
+        f"# {look.rows:,} records{of} to learn from, {look.validation_rows:,} held out; "
         f"{look.classes} {what}; {look.content} of shape {_shape(look)}.",
         f"# Look first: dpal plan {name}.yaml    Run: dpal run {name}.yaml",
         "",
@@ -372,15 +402,14 @@ def first_settings(
         _commented(*_labeler(look)),
         "",
         "privacy:",
-        _commented(f"  epsilon: {epsilon:g}", "what any record of the pool may lose"),
-        _commented("  delta: null", "1 / (10 x records)"),
+        _commented(f"  epsilon: {epsilon:g}", f"what any {counted[:-1]} of the pool may lose"),
+        _commented("  delta: null", f"1 / (10 x {counted})"),
+        *unit,
         "",
-        _commented("schedule:", f"{wanted:,} labels in all; more of them mean less noise"),
+        _commented("schedule:", f"{bought}; more of them mean less noise"),
         f"  initial: {initial}",
         f"  queries: {queries}",
-        _commented(
-            f"  batch_size: {batch}", "half of the labels: noise is per step, so large batches"
-        ),
+        _commented(f"  batch_size: {batch}", "half of them: noise is per step, so large batches"),
         _commented(f"  epochs_per_phase: {epochs}", "and few steps"),
         "",
         _commented(f"acquisition: {acquisition}", why),
@@ -405,19 +434,43 @@ def _planned(
     look: DataLook, epsilon: float, schedule: dict[str, Any], acquisition: str, width: int
 ) -> Plan:
     """A plan with the noise that one of these settings will have: rates change none of it."""
+    unit = Unit.GROUP if look.protects_groups else Unit.RECORD
     config = parse_config(
         {
             "name": "first",
-            "privacy": {"epsilon": epsilon},
+            "data": {"group_column": look.group_column if look.protects_groups else None},
+            "privacy": {"epsilon": epsilon, "unit": unit},
             "schedule": schedule,
             "acquisition": acquisition,
             "model": {"name": "logistic"},
         }
     )
     spec = config.to_spec(
-        pool_size=look.rows, input_shape=(width,), classes=look.classes, task=look.task
+        pool_size=look.owners, input_shape=(width,), classes=look.classes, task=look.task, unit=unit
     )
     return certified_or_next_best(spec).plan
+
+
+def _groups(look: DataLook) -> tuple[list[str], list[str]]:
+    """What settings say of groups below data, and below privacy."""
+    if look.group_column is None:
+        return [], []
+    column = _text(look.group_column)
+    if look.protects_groups:
+        return (
+            [_commented(f"  group_column: {column}", "whose a record is; it is no feature")],
+            [
+                _commented(
+                    "  unit: group", "all that one group has, such as the visits of a patient"
+                )
+            ],
+        )
+    why = "too few, or not of all records"
+    return [
+        f"  # Records belong to groups (column {column}; {why}). To protect all that one has:",
+        f"  # group_column: {column}",
+        "  # and below privacy: unit: group; schedule, batch and rates are of groups then.",
+    ], []
 
 
 def _commented(setting: str, why: str) -> str:
@@ -450,7 +503,7 @@ def _labeler(look: DataLook) -> tuple[str, str]:
 
 def _buying(look: DataLook, labels: int) -> tuple[int, list[int], str, str]:
     """How labels are bought: at random, or part of them where the model is unsure."""
-    can_choose = look.task is Task.SINGLE_LABEL and look.classes > 2 and look.rows >= 3 * labels
+    can_choose = look.task is Task.SINGLE_LABEL and look.classes > 2 and look.owners >= 3 * labels
     if look.content is Content.IMAGE and can_choose and labels >= 500:
         query = labels // 5
         return (

@@ -28,7 +28,12 @@ def settings_of_brief(brief: CampaignBrief) -> CampaignConfig:
     folder = folder_of(parse_config({"name": brief.name}))
     if (folder.root / RECORD).is_file() and (begun := recorded_as(folder, CampaignConfig)):
         return begun
-    look = look_at(brief.data, brief.validation, label_column=brief.label_column)
+    look = look_at(
+        brief.data,
+        brief.validation,
+        label_column=brief.label_column,
+        group_column=brief.group_column,
+    )
     why = brief.why_public.strip() or None
     text = first_settings(
         look,

@@ -50,7 +50,10 @@ def init(
     label_column: Annotated[str, typer.Option(metavar="NAME", help="Of the labels.")] = "label",
     epsilon: Annotated[float, typer.Option(help="The promise; smaller is safer.")] = 8.0,
     labels: Annotated[
-        int | None, typer.Option(help="That may be bought; left out, by the pool.")
+        int | None,
+        typer.Option(
+            help="That may be bought, of groups where these are protected; left out, by the pool."
+        ),
     ] = None,
     weights: Annotated[
         Path | None,

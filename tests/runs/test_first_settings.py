@@ -21,6 +21,7 @@ from dpal.errors import ConfigError, DataError
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Plan
+from dpal.privacy import Unit
 from dpal.runs.first_settings import first_settings, look_at
 from tests.conftest import write_blobs
 from tests.features.library_models import write_picture_model
@@ -72,14 +73,50 @@ def test_what_is_written_for_tables_plans(tmp_path, rows, epsilon):
     assert (config.model.name, config.labeler.kind) == ("logistic", "oracle")
 
 
-def test_features_are_normalised_by_public_records_and_groups_are_told(tmp_path):
-    path = tmp_path / "b.parquet"
-    features(path, 200, scale=5000, group=[f"g{k // 2}" for k in range(200)])
-    text, scaled = written(path)
+def test_features_are_normalised_by_public_records(tmp_path):
+    path = features(tmp_path / "b.parquet", 200, scale=5000)
+    _, scaled = written(path)
     _, protected = written(path, public=False)
     kinds = [config.data.normalisation.kind.value for config in (scaled, protected)]
     assert kinds == ["validation", "none"]
-    assert "group_column: group" in text
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_groups_are_protected_as_a_whole_by_a_schedule_of_groups(tmp_path, public):
+    path = tmp_path / "b.parquet"
+    features(path, 1600, group=[f"g{k % 4}-{k // 16}" for k in range(1600)])
+    _, config = written(path, public=public)
+    assert (config.privacy.unit, config.data.group_column) == (Unit.GROUP, "group")
+    assert (config.schedule.initial, config.schedule.batch_size) == (300, 150)
+    assert 0.9 * 8 < dpal.plan(config).epsilon <= 8
+
+
+def test_rates_are_of_as_many_groups(tmp_path):
+    groups = [f"g{k % 4}-{k // 16}" for k in range(1600)]
+    _, grouped = written(features(tmp_path / "g.parquet", 1600, group=groups))
+    _, alone = written(features(tmp_path / "a.parquet", 1600))
+    _, few = written(features(tmp_path / "f.parquet", 400))
+    assert grouped.training.learning_rate < alone.training.learning_rate / 2
+    assert grouped.training == few.training
+
+
+@pytest.mark.parametrize("groups", [[f"g{k % 40}" for k in range(400)],
+                                    [None, *(f"g{k}" for k in range(1, 400))]])  # fmt: skip
+def test_groups_that_are_few_or_not_of_all_are_left_to_a_person(tmp_path, groups):
+    _, config = written(features(tmp_path / "b.parquet", 400, group=groups))
+    assert (config.privacy.unit, config.data.group_column) == (Unit.RECORD, None)
+    assert config.schedule.initial == 300
+    dpal.plan(config)
+
+
+def test_a_share_of_groups_is_held_out(tmp_path):
+    """The settings plan: no group is split, and the schedule counts those that are left."""
+    path = features(tmp_path / "b.parquet", 1600, group=[f"g{k // 4}" for k in range(1600)])
+    pq.write_table(pq.read_table(path).drop_columns(["split"]), path)
+    _, config = written(path, public=False)
+    assert config.privacy.unit is Unit.GROUP
+    assert 250 < config.schedule.initial < 390
+    assert dpal.plan(config).epsilon <= 8
 
 
 def test_rates_follow_labels_and_epsilon(tmp_path):
