@@ -97,10 +97,8 @@ class NumberColumn:
     @property
     def about(self) -> str:
         """How its cells are read, for people."""
-        low, high = (self._written(value) for value in (self.low, self.high))
-        return f"{'dates' if self.dated else 'numbers'} from {low} to {high}" + (
-            ", by their logarithm" if self.logarithm else ""
-        )
+        what = ("dates" if self.dated else "numbers") + (" by logarithm" if self.logarithm else "")
+        return f"{what} from {self._written(self.low)} to {self._written(self.high)}"
 
     def _written(self, value: float) -> str:
         """A number as a cell would have it, in six digits."""
@@ -134,12 +132,8 @@ class CategoryColumn:
         shown = " | ".join(value[:_MOST_SHOWN] for value in self.values[:_MOST_NAMED])
         more = len(self.values) - _MOST_NAMED
         odd = odd_form(dict.fromkeys(self.values, 1))
-        return "".join(
-            (
-                f"categories: {shown}",
-                f" and {more} more" if more > 0 else "",
-                f" ({odd})" if odd else "",
-            )
+        return f"categories: {shown}{f' and {more} more' if more > 0 else ''}" + (
+            f" ({odd})" if odd else ""
         )
 
     def decode(self, features: Floats) -> str:
@@ -325,10 +319,8 @@ class ColumnReader:
     def repeated(self, left_out: Collection[str]) -> tuple[str, ...]:
         """Columns of texts that are no features, and in which held-out records share one.
 
-        Nothing tells names of persons from other texts; but these have several records each.
-
         Args:
-          left_out: names of the columns.
+          left_out: their names.
         """
         seen = {name: self._seen[name].texts for name in left_out if name in self._seen}
         return tuple(name for name, texts in seen.items() if max(texts.values(), default=0) > 1)
