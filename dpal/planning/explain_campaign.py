@@ -28,7 +28,7 @@ from dpal.planning.explain_words import (
     total_steps,
 )
 from dpal.planning.measured_phases import headline_half_width, measured_counts
-from dpal.privacy import Accountant, Adjacency
+from dpal.privacy import Accountant, Adjacency, Unit
 
 _CHANGE = {
     Adjacency.ZERO_OUT: "is blanked",
@@ -277,7 +277,9 @@ def _not_protected(certified: CertifiedPlan) -> Remark:
         *_of_validation(certified),
         "what the labeler sees",
         "settings that somebody chose by looking at private records",
-        f"people with several {spec.members}: the unit is one {spec.target.unit}",
+        f"people in several groups: the unit is one {spec.target.unit}"
+        if spec.target.unit is Unit.GROUP
+        else "people with several records: the unit is one record",
         "other campaigns on the same pool: epsilons add up",
     ]
     if spec.groups is not None:

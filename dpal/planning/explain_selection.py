@@ -119,7 +119,8 @@ def labels(certified: CertifiedPlan) -> Remark:
         "expected_precision": precision,
         "precision_by_chance": chance,
     }
-    sentences = [f"At most {most:,} labels are bought.", *_label_sentences(plan, numbers)]
+    bought = f"{most:,} labels" if plan.spec.groups is None else f"labels for {most:,} groups"
+    sentences = [f"At most {bought} are bought.", *_label_sentences(plan, numbers)]
     return Remark(topic="Labels", text=" ".join(sentences), numbers=numbers)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from dpal.privacy import Unit
 from dpal.reports.charts import REST, Chart, Line, axis, style_of
-from dpal.reports.plan_and_phase_tables import cohort_words, terms
+from dpal.reports.plan_and_phase_tables import cohort_words, counted, terms
 from dpal.reports.validation_figures import headline, percent, protection_words
 
 
@@ -40,15 +41,17 @@ def budget_chart(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]
     )
 
 
-def learning_chart(phases: Sequence[Mapping[str, Any]], key: str = "labels") -> Chart:
-    """The headline figure over labels, or over `campaign_epsilon`.
+def learning_chart(
+    phases: Sequence[Mapping[str, Any]], key: str = "labels", unit: str = Unit.RECORD
+) -> Chart:
+    """The headline figure over labels, or over `campaign_epsilon`; where groups count, over these.
 
     What a phase brought that bought no labels (self-training) is a line of its own.
     """
     name, _ = headline(phases[0])
     points = tuple((float(phase[key]), headline(phase)[1]) for phase in phases)
     values, places = [value for _, value in points], [place for place, _ in points]
-    title = "labels, planned" if key == "labels" else "epsilon, any record"
+    title = f"{counted(unit)}, planned" if key == "labels" else f"epsilon, any {unit}"
     told = ", ".join(f"{percent(value)} at {place:,.4g}" for place, value in points)
     room = 0.04 * max(max(places) - min(places), 1e-9)
     labels = tuple(f"{100 * value:.1f}" for value in values)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpal.certificate.sentences import STATEMENTS, WHO_WAS_DRAWN, statements_about
+from dpal.privacy import Unit
 from dpal.reports.audit_summary import defects
 from dpal.reports.campaign_charts import budget_chart, learning_chart
 from dpal.reports.plain_language import (
@@ -16,6 +17,7 @@ from dpal.reports.plain_language import (
 )
 from dpal.reports.plan_and_phase_tables import (
     cohort_table,
+    counted,
     figures_in_words,
     kept_so_far,
     others,
@@ -95,6 +97,7 @@ def campaign_report(
     chosen = len(phases) - 1 if released is None else released
     early = facts.finished and len(phases) < len(summary["phases"])
     name, value = headline(phases[chosen])
+    unit = summary["unit"]
     kept, _ = kept_so_far(facts.spent, summary)
     keeps = figures_in_words(summary["accountant"]) if kept else None
     said = {
@@ -116,7 +119,7 @@ def campaign_report(
         f"(dp-accounting): {summary['epsilon_oracle']:.3f}."
     )
     cohorts = (
-        "A cohort is records with one privacy history: those that began to train in the same "
+        f"A cohort is {unit}s with one privacy history: those that began to train in the same "
         "phase. What a selection costs is charged to everybody it could have looked at."
     )
     return run_report(
@@ -131,9 +134,9 @@ def campaign_report(
         sections=(
             section(
                 "What it bought",
-                learning_chart(phases, "labels"),
-                learning_chart(phases, "campaign_epsilon"),
-                validation_table(phases, chosen),
+                learning_chart(phases, "labels", unit),
+                learning_chart(phases, "campaign_epsilon", unit),
+                validation_table(phases, chosen, unit),
                 STOPPED_EARLY if early else None,
                 note=f"Validation {name}, measured on {protection_words(phases[chosen])}. "
                 f"The model is that of phase {chosen}." + (_CHOSEN if len(phases) > 1 else ""),
@@ -165,8 +168,8 @@ def campaign_report(
         cards=(
             (
                 f"{most_labels(last):,}",
-                "labels bought",
-                f"up to, of {summary['pool_size']:,} records",
+                "labels bought" if unit == Unit.RECORD else counted(unit),
+                f"up to, of {summary['pool_size']:,} {unit}s",
             ),
             (percent(value), name, "on the validation set"),
         ),

@@ -88,7 +88,7 @@ def improvement_report(
         ),
         spent=(
             beyond,
-            spent_bars(bars, summary["target_epsilon"]),
+            spent_bars(bars, summary),
             spending_by_release_table(summary),
         ),
         sections=(

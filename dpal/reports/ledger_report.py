@@ -48,8 +48,8 @@ _DAYS = (
 )
 _RELEASES = (
     "A release is anything computed from private records that leaves. It is charged before it is "
-    "drawn, and stays charged whatever happens to it. Its charge is by how much it raised what any "
-    "record may have lost by then."
+    "drawn, and stays charged whatever happens to it. Its charge is by how much it raised what "
+    "anybody protected may have lost by then."
 )
 _MECHANISMS = (
     "What was run on private records, on whom, and with which parameters: all that is needed to "
@@ -193,10 +193,11 @@ def _digests(entries: Sequence[Entry], account: CampaignAccount, certificate: st
 
 
 def _how_to_read(account: CampaignAccount) -> str:
+    unit = account.target.unit
     return (
-        f"Epsilon at {terms(promised_in(account))}. A cohort is records with one privacy history: "
+        f"Epsilon at {terms(promised_in(account))}. A cohort is {unit}s with one privacy history: "
         "those that began to train in the same phase, or those behind the same votes. The last "
-        "row holds for every record, whatever path it took; the promise is about that one. The "
+        f"row holds for every {unit}, whatever path it took; the promise is about that one. The "
         f"red line is the promise, {account.target.epsilon:g}, which is kept by "
         f"{account.accountant.upper()}; the other column is for information: another bound on the "
         "same loss, which may pass the line."
@@ -211,9 +212,9 @@ def _dataset(entries: Sequence[Entry], name: str) -> ReportSection:
         for number, (campaign, still) in enumerate(held.items())
     ]
     about = (
-        f"Its owner's limit for every record: {limit_in_words(dataset.limit)}. Records that "
-        "arrived together are a block, with the whole limit to themselves, less what was spent on "
-        "them before. Shares of a block add up over campaigns; epsilons do not."
+        f"Its owner's limit for every {dataset.limit.unit}: {limit_in_words(dataset.limit)}. "
+        "Records that arrived together are a block, with the whole limit to themselves, less "
+        "what was spent on them before. Shares of a block add up over campaigns; epsilons do not."
     )
     shares = Legend((*legend, ("left", "track", False)))
     tables = blocks_table(dataset, parts), parts_table(name, parts)

@@ -10,7 +10,8 @@ from dpal.accounting.events import RandomizedResponse
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_selection import WHO_SEES
 from dpal.planning.selection_steps import expected_precision
-from dpal.reports.report import Rows
+from dpal.privacy import Unit
+from dpal.reports.report import Rows, capital
 
 _CHANGED = {
     "zero_out": "had been blanked",
@@ -72,9 +73,21 @@ def promised(summary: Mapping[str, Any], run: str) -> Rows:
         ),
         (
             f"unit {unit}",
-            f"Who is protected: one {unit}. A person with several of them is protected less, "
-            "by each of them together.",
+            _who_is_protected(unit),
         ),
+    )
+
+
+def _who_is_protected(unit: str) -> str:
+    if unit == Unit.GROUP:
+        return (
+            "Who is protected: one group, with all of its records that take part. Where a group "
+            "is a person, that person is protected whole; whoever is in several groups is "
+            "protected less, by each of them together."
+        )
+    return (
+        f"Who is protected: one {unit}. A person with several of them is protected less, by each "
+        "of them together."
     )
 
 
@@ -82,8 +95,8 @@ def who_sees(summary: Mapping[str, Any]) -> str:
     """Who can see the selection, in one sentence."""
     if summary["acquisition"] == "random":
         return (
-            "Records were drawn by chance, without looking at any of them: this costs nothing, and "
-            "training is charged to the records that train."
+            f"{capital(summary['unit'])}s were drawn by chance, without looking at any of them: "
+            f"this costs nothing, and training is charged to the {summary['unit']}s that train."
             + (
                 " Who and how many were drawn is a secret that the promise rests on."
                 if draws_secretly(summary)
@@ -109,8 +122,8 @@ def selection_quality(summary: Mapping[str, Any]) -> str:
         return "There is no quality to report: chance chose."
     if summary["selection"] == SelectionMode.HIDDEN:
         return (
-            "How good the selections were is not released, nor how many records they found. By "
-            "design only the highest-scored records pass."
+            "How good the selections were is not released, nor how many "
+            f"{summary['unit']}s they found. By design only the highest-scored pass."
         )
     if summary["selection"] == SelectionMode.VISIBLE:
         told = ", ".join(

@@ -10,6 +10,7 @@ from dpal.accounting.events import VALIDATION
 from dpal.certificate.promise import CAMPAIGN, paper_mark
 from dpal.ledger.data_set_accounts import Basis
 from dpal.planning.campaign_spec import LabelCap, Strategy
+from dpal.privacy import Unit
 from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
 from dpal.reports.validation_figures import (
@@ -25,13 +26,13 @@ from dpal.reports.validation_figures import (
 
 
 def plan_table(summary: Mapping[str, Any]) -> Table:
-    """What each phase will do."""
+    """What each phase will do. Where groups are protected, these are counted."""
     alone = any(phase["catch_up_steps"] for phase in summary["phases"])
     rows = (
         {
             "phase": phase["phase"],
             "selection": _how_selected(phase),
-            "new labels": _new_labels(phase),
+            f"new {counted(summary['unit'])}": _new_labels(phase),
             **({"steps on new alone": f"{phase['catch_up_steps']:,}"} if alone else {}),
             "steps": f"{phase['steps']:,}",
             "noise": f"{phase['noise_multiplier']:.4f}",
@@ -56,7 +57,7 @@ def _new_labels(phase: Mapping[str, Any]) -> str:
 
 
 def cohort_table(summary: Mapping[str, Any]) -> Table:
-    """What each cohort will have spent at the end, and any record on whatever path."""
+    """What each cohort will have spent at the end, and anybody on whatever path."""
     size, never = summary["pool_size"], f"{summary['never_selected_epsilon']:.4f}"
     rest = size - sum(cohort["size"] for cohort in summary["cohorts"])
     both = (f"{summary[key]:.4f}" for key in ("epsilon_rdp", "epsilon_pld"))
@@ -70,7 +71,7 @@ def cohort_table(summary: Mapping[str, Any]) -> Table:
     ]
     rows += [("never selected", f"{rest:,}", "all of it", "-", never)]
     rows += [("any path", f"{size:,}", "-", *both)]
-    columns = ("cohort", "records", "selection", "epsilon (RDP)", "epsilon (PLD)")
+    columns = ("cohort", f"{summary['unit']}s", "selection", "epsilon (RDP)", "epsilon (PLD)")
     return Table("Epsilon by cohort, at the end", columns, tuple(rows))
 
 
@@ -89,18 +90,21 @@ def shares_table(summary: Mapping[str, Any]) -> Table:
     return table("Blocks of the data set that take part", rows)
 
 
-def validation_table(phases: Sequence[Mapping[str, Any]], released: int) -> Table:
+def validation_table(
+    phases: Sequence[Mapping[str, Any]], released: int, unit: str = Unit.RECORD
+) -> Table:
     """Figures on the validation set after each finished phase, of which there is one.
 
     Args:
       phases: metrics of the finished phases.
       released: number of the phase whose model is the campaign's.
+      unit: what is protected, and counted.
     """
     # A figure that is not defined on a set of labels is not in any phase's metrics.
     rows = (
         {
             "phase": f"{phase['phase']}{' (released)' if number == released else ''}",
-            "labels, planned": f"{phase['labels']:,}",
+            f"{counted(unit)}, planned": f"{phase['labels']:,}",
             **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
             **({"95 % interval": interval_words(phase)} if is_protected(phase) else {}),
             **further_intervals(phase),
@@ -113,7 +117,7 @@ def validation_table(phases: Sequence[Mapping[str, Any]], released: int) -> Tabl
 
 
 def spent_table(spent: Mapping[str, Any], promised: Mapping[str, Any]) -> Table:
-    """What each cohort has spent, and any record on whatever path, under the promise.
+    """What each cohort has spent, and anybody on whatever path, under the promise.
 
     Args:
       spent: metrics of a phase, or the ledger's own sum.
@@ -126,7 +130,8 @@ def spent_table(spent: Mapping[str, Any], promised: Mapping[str, Any]) -> Table:
         (cohort_words(cohort["cohort"]), *(f"{cohort[key]:.4f}" for key in keys))
         for cohort in spent["cohorts"]
     ]
-    rows.append(("any record, any path", *(whole if column == key else "-" for column in keys)))
+    anybody = any_path(promised["unit"])
+    rows.append((anybody, *(whole if column == key else "-" for column in keys)))
     epsilons = (*(cohort[key] for cohort in spent["cohorts"]), spent["campaign_epsilon"])
     after = f"after phase {spent['phase']}" if "phase" in spent else "as the ledger adds it up"
     return Table(
@@ -174,13 +179,31 @@ def cohort_words(name: str) -> str:
     return f"cohort {name}" if name.isdecimal() else name.replace("_", " ")
 
 
+def counted(unit: str) -> str:
+    """What numbers of labels count: a group has labels for all of its records that take part.
+
+    >>> counted("record"), counted("group")
+    ('labels', 'labeled groups')
+    """
+    return "labels" if unit == Unit.RECORD else f"labeled {unit}s"
+
+
+def any_path(unit: str) -> str:
+    """Whom the promise is about, beside the cohorts.
+
+    >>> any_path("group")
+    'any group, any path'
+    """
+    return f"any {unit}, any path"
+
+
 def kept_so_far(spent: float, summary: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether a promise is kept, and what was spent of it. NaN is no promise kept."""
     target = summary["target_epsilon"]
     return (
         spent <= target,
-        f"Any record has lost at most epsilon {spent:.4f} at {terms(summary)}, of {target:g} "
-        "promised, whatever path it took.",
+        f"Any {summary['unit']} has lost at most epsilon {spent:.4f} at {terms(summary)}, of "
+        f"{target:g} promised, whatever path it took.",
     )
 
 

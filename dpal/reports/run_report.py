@@ -40,7 +40,7 @@ class RunFacts:
     Attributes:
       run: what a person calls it, such as "campaign".
       summary: of its certified plan.
-      spent: epsilon that any record may have lost.
+      spent: epsilon that anybody protected may have lost.
       finished: whether it is done with all of its plan.
       head: sequence and digest of the last ledger entry that it shows.
       certificate: digest of its certificate; None before there is one.
@@ -100,7 +100,7 @@ def run_report(
     as_of = f"ledger entry {number}" if number else "its certificate; no ledger was written"
     own = (
         (f"{summary['target_epsilon']:g}", "epsilon promised", f"delta {summary['delta']:.3g}"),
-        (f"{facts.spent:.3f}", "epsilon spent", "by any record, at most"),
+        (f"{facts.spent:.3f}", "epsilon spent", f"by any {summary['unit']}, at most"),
     )
     return Report(
         title=f"{capital(facts.run)} {summary['name']}",
@@ -120,10 +120,11 @@ def run_report(
     )
 
 
-def spent_bars(rows: Sequence[tuple[str, float]], target: float) -> Table:
-    """Epsilons of any record under the promise: after what, and how much."""
+def spent_bars(rows: Sequence[tuple[str, float]], summary: Mapping[str, Any]) -> Table:
+    """Epsilons of anybody under the promise: after what, and how much."""
+    target = summary["target_epsilon"]
     return Table(
-        "Epsilon of any record",
+        f"Epsilon of any {summary['unit']}",
         ("after", "epsilon"),
         tuple((name, f"{epsilon:.4f}") for name, epsilon in rows),
         bars=tuple(spent_bar(epsilon, target) for _, epsilon in rows),

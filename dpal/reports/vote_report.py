@@ -321,7 +321,7 @@ def certified_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
 def spent_on_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
     """What an account costs, all queries that it may ever answer included."""
     every = ("all queries, whatever the votes are", summary["epsilon"])
-    return spent_bars([every], summary["target_epsilon"]), vote_cost_table(summary)
+    return spent_bars([every], summary), vote_cost_table(summary)
 
 
 def not_of_votes() -> list[str]:

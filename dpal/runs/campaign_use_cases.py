@@ -96,7 +96,7 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
         search = recorded_search(folder)
         return [
             *([] if search is None else [search_table(search)]),
-            validation_table(phases, released_phase(folder)),
+            validation_table(phases, released_phase(folder), summary["unit"]),
             spent_table(reached(folder), summary),
             *([] if choice is None else [acquisition_chosen(choice)]),
             *([STOPPED_EARLY] if stopped_early(folder) else []),

@@ -119,8 +119,8 @@ def certified_view(
     """
     spec, summary = certified.plan.spec, certified.summary()
     closing = (
-        f"certified: {certified.epsilon:.4f} of {spec.target.epsilon:g}, for any record on "
-        f"whatever path (accountant {spec.accountant})"
+        f"certified: {certified.epsilon:.4f} of {spec.target.epsilon:g}, for any "
+        f"{spec.target.unit} on whatever path (accountant {spec.accountant})"
     )
     words = [("", closing)]
     if "validation" in summary:
@@ -195,7 +195,7 @@ def _verdict(schedule: PublishedSchedule) -> str:
         "This is what the published code plans for these settings: one noise multiplier by Rényi "
         "bounds, rates of one over the whole number of batches, epsilons equalised after every "
         "phase.",
-        f"By its own accountant a record ends at {schedule.epsilon_rdp:.4f}, "
+        f"By its own accountant a {spec.target.unit} ends at {schedule.epsilon_rdp:.4f}, "
         + (
             f"within the promised {promised:g}."
             if schedule.keeps_its_promise

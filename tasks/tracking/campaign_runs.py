@@ -177,7 +177,8 @@ def _track_campaign(campaign: Campaign) -> str:
     run = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()
     run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
-    run.log_figure(validation_figure(phases), "figures/accuracy.png")
+    unit = campaign.plan.spec.target.unit
+    run.log_figure(validation_figure(phases, unit), "figures/accuracy.png")
     run.log_files(*campaign.folder.reports, *campaign.folder.certified)
     last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.epsilon}
     if (shown := _metrics(reached(campaign.folder))) != _metrics(phases[-1]):

@@ -17,9 +17,9 @@ from dpal.ledger.data_set_history import history, parts_of
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entries_table import ledger_table
 from dpal.reports.figures.datasets import dataset_figure
-from dpal.reports.figures.ledger import ANY, spent_figure
+from dpal.reports.figures.ledger import spent_figure
 from dpal.reports.ledger_tables import blocks_table, short_table
-from dpal.reports.plan_and_phase_tables import cohort_words
+from dpal.reports.plan_and_phase_tables import any_path, cohort_words
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Table
 from dpal.runs.campaign import Campaign
@@ -106,7 +106,7 @@ def planned_epsilons(summary: Mapping[str, Any]) -> dict[str, float]:
     }
     if summary["accountant"] == Accountant.PLD.value:
         planned[cohort_words(NEVER_SELECTED)] = float(summary["never_selected_epsilon"])
-    return {**planned, ANY: float(summary[key])}
+    return {**planned, any_path(summary["unit"]): float(summary[key])}
 
 
 def _holds(entries: list[Entry], name: str) -> bool:

@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL
 from dpal.certificate.sentences import STATEMENTS
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
-from dpal.reports.plan_and_phase_tables import figures_in_words, promise
+from dpal.reports.plan_and_phase_tables import counted, figures_in_words, promise
 from dpal.reports.validation_figures import (
     against_best_before,
     headline,
@@ -106,11 +106,11 @@ def campaign_note(campaign: Campaign, *, spent: str | None = None, model: str | 
     """
     folder, finished = campaign.folder, model is not None
     phases, total = folder.finished_phases(), len(campaign.plan.phases)
-    place = shlex.quote(str(campaign.folder.root))
+    place, unit = shlex.quote(str(campaign.folder.root)), campaign.plan.spec.target.unit
     told = [
         f"**Promised:** {promise(campaign.certified.summary())}.",
         f"**State:** {state_in_words(len(phases), total, finished=finished)}. "
-        + _so_far(reached(folder) if phases else None),
+        + _so_far(reached(folder) if phases else None, unit),
         *([] if spent is None else [spent]),
     ]
     told += [f"**Mind:** phase {number}: {words}." for number, words in worse_phases(phases)]
@@ -135,12 +135,13 @@ def campaign_note(campaign: Campaign, *, spent: str | None = None, model: str | 
 
 def phase_note(campaign: Campaign, phase: Phase, dvc_hash: str, metrics: Mapping[str, Any]) -> str:
     """The description of a phase's run."""
-    place = shlex.quote(str(campaign.folder.root))
+    place, unit = shlex.quote(str(campaign.folder.root)), campaign.plan.spec.target.unit
     phases = campaign.folder.finished_phases()[: phase.index + 1]
     compared = against_best_before(phases, phase.index)
     worse = f" {compared.words()}." if compared is not None and compared.is_worse else ""
     told = [
-        f"Phase {phase.index} of campaign `{campaign.config.name}`. {_so_far(metrics)}{worse}",
+        f"Phase {phase.index} of campaign `{campaign.config.name}`. "
+        f"{_so_far(metrics, unit)}{worse}",
         "**Bring back exactly these files** (where the campaign was run; the pool's state, the "
         "selection and the labels come with them where their cache is, and nowhere else):",
         f"```\n{restore_command(campaign.folder.root, phase.index, dvc_hash)}\n```",
@@ -170,14 +171,14 @@ def worthless_tags(released: Mapping[str, Any] | None) -> dict[str, str]:
     return {} if said is None else {"dpal.worthless": said}
 
 
-def _so_far(metrics: Mapping[str, Any] | None) -> str:
+def _so_far(metrics: Mapping[str, Any] | None, unit: str) -> str:
     if metrics is None:
         return "Nothing is released yet."
     name, value = headline(metrics)
     spent, labels = metrics["campaign_epsilon"], most_labels(metrics)
     return (
-        f"Any record has lost at most epsilon {spent:.4f} so far; validation {name} "
-        f"{percent(value)} with up to {labels:,} labels."
+        f"Any {unit} has lost at most epsilon {spent:.4f} so far; validation {name} "
+        f"{percent(value)} with up to {labels:,} {counted(unit)}."
     )
 
 

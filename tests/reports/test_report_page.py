@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 
 from dpal.planning.certify_campaign import certified_plan
+from dpal.privacy import Unit
 from dpal.reports.campaign_report import campaign_report
 from dpal.reports.campaigns_side_by_side import Compared, comparability_note, comparison_table
 from dpal.reports.plain_language import best_guess, expected_hits
@@ -110,6 +112,18 @@ def test_it_says_promise_spending_and_what_it_bought(summary):
     assert len(charts) == 3
     assert "50.00 % at 100, 60.00 % at 300, 70.00 % at 500" in charts[1]
     assert all("NaN" not in one and "nan" not in one for one in charts)
+
+
+@pytest.mark.parametrize(("unit", "other"), [("record", "group"), ("group", "record")])
+def test_it_speaks_of_what_is_protected_and_counted(unit, other):
+    spec = small_spec(strategy="naive", schedule__queries=[200, 200])
+    spec = replace(spec, target=replace(spec.target, unit=Unit(unit)))
+    told_of = certified_plan(spec).summary()
+    told = " ".join(page(told_of).text.split())
+    assert f"of {told_of['pool_size']:,} {unit}s" in told
+    for words in ("any {},", "by any {}", "any {} has", "cohort {}s"):
+        assert words.format(unit) in told.lower()
+        assert words.format(other) not in told.lower()
 
 
 def test_an_unfinished_a_broken_and_a_defective_campaign_do_not_look_kept(summary):

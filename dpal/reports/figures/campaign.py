@@ -19,9 +19,9 @@ def budget_figure(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]
     return chart_figure(budget_chart(summary, phases))
 
 
-def validation_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
-    """The headline figure on the validation set by the number of labels bought."""
-    return chart_figure(learning_chart(phases))
+def validation_figure(phases: Sequence[Mapping[str, Any]], unit: str) -> Figure:
+    """The headline figure on the validation set by what was labeled: records, or groups."""
+    return chart_figure(learning_chart(phases, unit=unit))
 
 
 def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
@@ -42,7 +42,7 @@ def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
             places = [float(phase[key]) for phase in campaign.phases]
             axes.plot(places, values, label=campaign.summary["name"], **shown)
     left.set_xlabel("labels, planned")
-    right.set_xlabel("epsilon that any record may have lost")
+    right.set_xlabel("epsilon that anybody protected may have lost")
     left.set_ylabel(f"validation {name}")
     style.in_percent(left.yaxis)
     handles, labels = left.get_legend_handles_labels()

@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from dpal.ledger.campaign_account import CampaignAccount
 from dpal.reports.figures import style
 from dpal.reports.ledger_tables import promised_in
-from dpal.reports.plan_and_phase_tables import cohort_words, terms
+from dpal.reports.plan_and_phase_tables import any_path, cohort_words, terms
 
-ANY = "any record, any path"
 _NEAR = 0.7
 _PLANNED = 0.25  # how strong the color is of what is planned and not spent yet
 
@@ -21,11 +20,12 @@ def spent_figure(account: CampaignAccount, planned: Mapping[str, float]) -> Figu
 
     Args:
       account: of a run.
-      planned: epsilon of each cohort, and of `ANY`, at the end of the plan; may lack some.
+      planned: epsilon of each cohort, and on `any_path`, at the end of the plan; may lack some.
     """
     key = f"epsilon_{account.accountant.value}"
     spent = {cohort_words(cohort.cohort): getattr(cohort, key) for cohort in account.cohorts}
-    spent[ANY] = account.epsilon
+    anybody = any_path(account.target.unit)
+    spent[anybody] = account.epsilon
     promised = account.target.epsilon
     figure, [axes] = style.canvas(
         f"Epsilon spent by {account.name}",
@@ -34,7 +34,7 @@ def spent_figure(account: CampaignAccount, planned: Mapping[str, float]) -> Figu
         along="x",
     )
     for place, (name, epsilon) in enumerate(spent.items()):
-        color = style.BLUE if name == ANY else style.GREY
+        color = style.BLUE if name == anybody else style.GREY
         color = color if epsilon <= promised else style.PROMISE
         whole = max(epsilon, planned.get(name, epsilon))
         axes.barh(place, whole, height=0.62, color=color, alpha=_PLANNED)

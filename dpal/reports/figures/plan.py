@@ -95,7 +95,9 @@ def cohorts_figure(plan: Plan, grown: Timeline) -> Figure:
         [f"{cohort_words(cohort)}\n{plan.cohort_size(cohort):,}" for cohort in grown.cohorts],
         fontsize=8,
     )
-    axes.set_xlabel("records that entered training in the same phase, and how many they are")
+    axes.set_xlabel(
+        f"{plan.spec.target.unit}s that entered training in the same phase, and how many they are"
+    )
     axes.set_ylabel(f"epsilon ({grown.accountant.upper()}), added up in order")
     handles = [Patch(color=color, label=f"phase {phase}") for phase, color in enumerate(colors)]
     if any(kind == SELECTION for kind, _ in grown.releases):
@@ -111,17 +113,23 @@ def schedule_figure(plan: Plan) -> Figure:
     figure, [steps, rates, noise] = _canvas(
         plan, "Steps, sample rates and noise by phase", size=(8.6, 7.6), nrows=3, sharex=True
     )
-    phases, base = plan.phases, base_of(plan.spec)
+    phases, base, members = plan.phases, base_of(plan.spec), f"{plan.spec.target.unit}s"
     places = list(range(len(phases)))
     _draw_steps(steps, plan, base)
     naive: dict[str, Any] = {"marker": "s", "markersize": 9, "markerfacecolor": "none"}
     rate = [phase.sample_rate for phase in base]
     rates.plot(places, rate, "--", color=style.GREY, label="naive schedule", **naive)
     new = [phase.training.sample_rate_new for phase in phases]
-    rates.plot(places, new, color=style.BLUE, marker="o", label="records of the phase")
+    rates.plot(places, new, color=style.BLUE, marker="o", label=f"{members} of the phase")
     if len(phases) > 1:
         old = [phase.training.sample_rate_old for phase in phases[1:]]
-        rates.plot(places[1:], old, color=style.WARM, marker="o", label="records labeled before")
+        rates.plot(
+            places[1:],
+            old,
+            color=style.WARM,
+            marker="o",
+            label=f"{members} labeled before",
+        )
     rates.set_ylabel("sample rate of a step")
     rates.set_ylim(bottom=0)
     multipliers = [phase.training.noise_multiplier for phase in phases]
@@ -134,7 +142,7 @@ def schedule_figure(plan: Plan) -> Figure:
     noise.set_xticks(
         places, [f"phase {number}\n+{phase.cohort_size:,}" for number, phase in enumerate(phases)]
     )
-    noise.set_xlabel("phase, and the records it adds")
+    noise.set_xlabel(f"phase, and the {members} it adds")
     for axes in (steps, rates):
         style.legend_beside(axes)
     return figure
@@ -150,7 +158,15 @@ def _draw_steps(axes: Axes, plan: Plan, base: Sequence[BasePhase]) -> None:
     axes.bar(left, naive, wide, color=style.GRID, edgecolor=style.GREY, label="naive schedule")
     axes.bar(right, trained, wide, color=style.BLUE, label="this plan")
     if any(caught):
-        axes.bar(right, caught, wide, bottom=trained, color=style.WARM, label="new records alone")
+        new_alone = f"new {plan.spec.target.unit}s alone"
+        axes.bar(
+            right,
+            caught,
+            wide,
+            bottom=trained,
+            color=style.WARM,
+            label=new_alone,
+        )
     total = [sum(both) for both in zip(trained, caught, strict=True)]
     for place, count in zip([*left, *right], [*naive, *total], strict=True):
         style.note(axes, f"{count:,}", (place, count), shift=(0, 2), ha="center")
