@@ -55,6 +55,42 @@ def classes_table(phase: Mapping[str, Any], names: Sequence[str]) -> Table:
     return Table("Class by class", (*columns, *(("AUC",) if ranked else ())), tuple(rows))
 
 
+def worth_in_short(phase: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """What stands behind a headline: the most frequent answer, and the class found least often.
+
+    Where records are protected, all of it is made of the noisy figures that were released.
+
+    Args:
+      phase: metrics of the phase whose model is released.
+      names: in class order; numbers where there are none.
+
+    Returns:
+      None where that was not measured, or not released.
+    """
+    compared = against_majority(phase)
+    if compared is None:
+        return None
+    classes, usual = class_figures(phase), "the most frequent answer"
+    found = {
+        names[number] if number < len(names) else str(number): about
+        for number, about in enumerate(classes)
+    }
+    if classes and not compared.has_labels:
+        usual = repr(max(found, key=lambda name: found[name]["records"]))
+    parts = [f"always saying {usual} has {compared.headline} {percent(compared.majority)}"]
+    if (balanced := figure_in(phase, BALANCED)) is not None:
+        parts.append(f"the model's balanced accuracy is {percent(balanced)}")
+    recalls = {name: about["recall"] for name, about in found.items()}
+    known = {name: recall for name, recall in recalls.items() if recall is not None}
+    if known:
+        least = min(known, key=lambda name: known[name])
+        parts.append(f"of {least!r} it finds {percent(known[least])}")
+    noisy = " Figures are noisy, as these records are protected." if is_protected(phase) else ""
+    moved = len(classes) == 2 or compared.has_labels
+    more = " `dpal predict --threshold` finds more, or fewer." if moved and known else ""
+    return f"Beside {compared.headline} {percent(compared.value)}: {'; '.join(parts)}.{noisy}{more}"
+
+
 def calibration_words(calibration: Mapping[str, Any] | None, *, protected: bool) -> str | None:
     """How far probabilities can be trusted, before and after the temperature.
 

@@ -19,6 +19,7 @@ from dpal.ledger.release_protocol import CampaignLedger
 from dpal.reports.report import Report, table
 from dpal.reports.run_report import run_report
 from dpal.reports.validation_figures import worthless
+from dpal.reports.worth_tables import worth_in_short
 from dpal.runs.audit_run import audit_report
 from dpal.runs.recorded_settings import settings_that_measured
 from dpal.runs.released_phase import released_figures
@@ -112,10 +113,13 @@ class UseCases(ABC, Generic[C, R]):
         return [epsilon_table(folder.read_record()["plan"])]
 
     def shown(self, folder: CampaignFolder) -> Shown:
-        """The same, and a sentence on a model that is no better than the most frequent answer."""
+        """The same, what stands behind the headline figure, and whether the model is worth it."""
         released = released_figures(folder)
-        said = None if released is None else worthless(released)
-        return [*self.results(folder), *([] if said is None else [said])]
+        if released is None:
+            return self.results(folder)
+        names = folder.read_record().get("class_names", ())
+        said = (worth_in_short(released, names), worthless(released))
+        return [*self.results(folder), *(sentence for sentence in said if sentence is not None)]
 
     def judges(self, run: R) -> Source | None:
         """Public records with labels, for what reads them as often as it likes.

@@ -17,7 +17,7 @@ from dpal.reports.validation_figures import (
     tracked_figures,
     worthless,
 )
-from dpal.reports.worth_tables import classes_table, worth_table
+from dpal.reports.worth_tables import classes_table, worth_in_short, worth_table
 
 
 def phase(number: int, accuracy: float, records: int | None = 400) -> dict[str, Any]:
@@ -164,6 +164,29 @@ def test_classes_are_told_by_name_and_tracked_by_number():
     assert all(isinstance(value, float) for value in tracked.values())
     noisy = told | {"validation_low": 0.1, "validation_high": 0.9}
     assert "noisy" in classes_table(noisy, ()).columns[1]
+
+
+def test_the_headline_stands_beside_what_it_hides():
+    classes = [
+        {"records": 826, "recall": 0.99, "auc": 0.8},
+        {"records": 143, "recall": 0.29, "auc": 0.8},
+    ]
+    told = judged(0.88, 0.8525, 0.01, validation_classes=classes)
+    said = str(worth_in_short(told, ["calm", "ill"]))
+    for fact in ("88.00 %", "'calm'", "85.25 %", "50.00 %", "'ill'", "29.00 %", "--threshold"):
+        assert fact in said
+    assert "99.00 %" not in said and "noisy" not in said
+    three = told | {"validation_classes": [*classes, {"records": 0, "recall": None, "auc": None}]}
+    assert "--threshold" not in str(worth_in_short(three, ()))
+
+
+def test_of_protected_records_only_released_figures_are_told():
+    assert worth_in_short(phase(0, 0.8), ["calm", "ill"]) is None
+    told = judged(0.88, 0.85, 0.01, validation_low=0.8, validation_high=0.9)
+    del told["validation_balanced_accuracy"]
+    said = str(worth_in_short(told, ["calm", "ill"]))
+    assert "noisy" in said and said.count("%") == 2
+    assert "calm" not in said and "ill" not in said
 
 
 def test_a_model_that_is_as_good_as_the_most_frequent_answer_is_seldom_let_pass():
