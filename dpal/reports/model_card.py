@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from dpal.reports.plain_language import declared_public
+from dpal.reports.render.markdown import literal
 from dpal.reports.validation_figures import percent
 from dpal.reports.worth_tables import calibration_words
 
@@ -106,6 +108,8 @@ def _worth(card: Mapping[str, Any]) -> list[str]:
         "|---|---|",
         *(f"| {figure} | {value} |" for figure, value in rows),
     ]
+    if why := card["data"]["why_public"] if card["data"]["validation_is_public"] else "":
+        lines += ["", literal(declared_public(why))]
     sure = calibration_words(card["calibration"], protected=results["noisy"])
     lines += [] if sure is None else ["", sure]
     if results["worthless"] is not None:

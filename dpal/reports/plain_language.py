@@ -78,6 +78,20 @@ def promised(summary: Mapping[str, Any], run: str) -> Rows:
     )
 
 
+def declared_public(why: str) -> str:
+    """On what the reading of figures rests: somebody's word that their records are public.
+
+    Args:
+      why: as the settings say it.
+    """
+    reason = " ".join(why.split())
+    return (
+        f"That everybody may see the held-out records is declared, for this reason: {reason!r}. "
+        "Nothing checks it; where it is not true, figures on them tell of people whom no promise "
+        "protects."
+    )
+
+
 def _who_is_protected(unit: str) -> str:
     if unit == Unit.GROUP:
         return (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.reports.plain_language import promised
+from dpal.reports.plain_language import declared_public, promised
 from dpal.reports.plan_and_phase_tables import kept_so_far, promise, terms
 from dpal.reports.report import (
     Aside,
@@ -50,6 +50,7 @@ class RunFacts:
       reached: metrics of the phase whose model is released; None where there is none.
       calibration: of the model's probabilities, with its temperature; None where none was fitted.
       class_names: names in class order; empty when the data has none.
+      why_public: why everybody may see the held-out records; empty where these are protected.
     """
 
     run: str
@@ -64,6 +65,7 @@ class RunFacts:
     reached: Mapping[str, Any] | None = None
     calibration: Mapping[str, Any] | None = None
     class_names: Sequence[str] = ()
+    why_public: str = ""
 
 
 def run_report(
@@ -92,6 +94,7 @@ def run_report(
       checks: further commands that check the run, and what they do.
     """
     summary, number = facts.summary, facts.head["sequence"]
+    public = facts.why_public
     digests = {
         "last ledger entry": f"entry {number}, {facts.head['digest']}" if number else "",
         "plan": summary["plan_digest"],
@@ -113,7 +116,10 @@ def run_report(
             section("What was spent", *spent, note=f"Epsilon at {terms(summary)}."),
             *sections,
             *_worth(facts),
-            section("What this does not protect", sentences(uncovered)),
+            section(
+                "What this does not protect",
+                sentences([*uncovered, *([declared_public(public)] if public else [])]),
+            ),
             _how_to_check(facts, checks),
         ),
         digests=tuple((what, digest) for what, digest in digests.items() if digest),

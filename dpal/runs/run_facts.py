@@ -28,6 +28,7 @@ def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
       spent: epsilon of its releases so far.
     """
     summary, phases = folder.read_record()["plan"], folder.finished_phases()
+    declared = folder.read_record()["config"].get("validation") or {}
     model = released_weights(folder)
     listed = {
         folder.certificate: "what `dpal verify` checks",
@@ -53,6 +54,7 @@ def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
         reached=released_figures(folder),
         calibration=released_calibration(folder) if phases else None,
         class_names=tuple(folder.read_record().get("class_names", ())),
+        why_public=declared.get("why", "") if declared.get("public") else "",
         restore=restore_commands(folder, len(phases)),
     )
 

@@ -122,6 +122,15 @@ def test_all_kinds_share_promise_spending_second_opinion_and_checks(told, own, v
     assert all(bar.mark is not None for bar in bars.bars)
 
 
+def test_why_held_out_records_are_public_is_told_and_stays_text(improved):
+    why = "<b>they</b> said\nso"
+    report = improvement(improved, why_public=why)
+    page, text = html_of(report), markdown_of(report)
+    assert "&lt;b&gt;they&lt;/b&gt; said so" in page and "<b>they" not in page
+    assert "they" in text and "<b>they" not in text
+    assert "declared" not in markdown_of(improvement(improved))
+
+
 @pytest.mark.parametrize("told", [private_voting, account, improvement])
 def test_what_was_overspent_or_is_no_number_is_never_called_kept(told, votes, improved):
     summary = improved if told is improvement else votes

@@ -66,6 +66,8 @@ def test_a_campaign_ends_with_a_card(finished):
     card = require_sound(finished)
     assert card["certificate"]["signed"]
     assert card["privacy"]["protected_records"] == 600
+    for told in (finished.cards[0], finished.report):
+        assert card["data"]["why_public"] in told.read_text(encoding="utf-8")
     assert card["results"]["majority"] < 0.5 < card["results"]["balanced_accuracy"]
     before = [path.read_bytes() for path in (*finished.cards, *finished.reports)]
     again = dpal.run(parse_config(small_values(**BRIEF)))
