@@ -97,7 +97,7 @@ def campaign_report(
     chosen = len(phases) - 1 if released is None else released
     early = facts.finished and len(phases) < len(summary["phases"])
     name, value = headline(phases[chosen])
-    unit = summary["unit"]
+    unit, is_curve = summary["unit"], len(phases) > 1  # one point says no more than the tables
     kept, _ = kept_so_far(facts.spent, summary)
     keeps = figures_in_words(summary["accountant"]) if kept else None
     said = {
@@ -127,15 +127,15 @@ def campaign_report(
         promised_by=(certified, *([] if labeled_by is None else [_votes(labeled_by)])),
         spent=(
             cohorts,
-            budget_chart(summary, phases),
+            *([budget_chart(summary, phases)] if is_curve else []),
             spent_table(last, summary),
             *([keeps] if keeps else []),
         ),
         sections=(
             section(
                 "What it bought",
-                learning_chart(phases, "labels", unit),
-                learning_chart(phases, "campaign_epsilon", unit),
+                learning_chart(phases, "labels", unit) if is_curve else None,
+                learning_chart(phases, "campaign_epsilon", unit) if is_curve else None,
                 validation_table(phases, chosen, unit),
                 STOPPED_EARLY if early else None,
                 note=f"Validation {name}, measured on {protection_words(phases[chosen])}. "

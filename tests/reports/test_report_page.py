@@ -114,6 +114,12 @@ def test_it_says_promise_spending_and_what_it_bought(summary):
     assert all("NaN" not in one and "nan" not in one for one in charts)
 
 
+def test_one_phase_draws_no_curve(summary):
+    told = page(summary, phases_of(summary)[:1])
+    assert not [one for tag, one in told.tags if tag == "svg" and "role" in one]
+    assert "50.00 %" in told.text, "its figure stands in the table"
+
+
 @pytest.mark.parametrize(("unit", "other"), [("record", "group"), ("group", "record")])
 def test_it_speaks_of_what_is_protected_and_counted(unit, other):
     spec = small_spec(strategy="naive", schedule__queries=[200, 200])
