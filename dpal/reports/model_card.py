@@ -7,10 +7,14 @@ from typing import Any
 
 import yaml
 
-from dpal.reports.plain_language import declared_public
+from dpal.reports.plain_language import CHANGED, declared_public
 from dpal.reports.render.markdown import literal
 from dpal.reports.validation_figures import percent
 from dpal.reports.worth_tables import calibration_words
+
+_RESTS_ON = (
+    "The promise holds where these do. Documentation and certificate call them by these numbers."
+)
 
 
 def card_as_markdown(card: Mapping[str, Any]) -> str:
@@ -38,7 +42,7 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
         *(f"- {each}" for each in privacy["not_protected"]),
     ]
     if privacy["assumptions"]:
-        lines += ["", "## What it rests on", ""]
+        lines += ["", "## What it rests on", "", _RESTS_ON, ""]
         lines += [f"- {number}: {text}" for number, text in privacy["assumptions"].items()]
     lines += ["", "## What it is worth", "", *_worth(card)]
     lines += ["", "## How to check it", "", *_certificate(card)]
@@ -76,6 +80,8 @@ def _promise(privacy: Mapping[str, Any]) -> list[str]:
         f"{privacy['epsilon_spent_at_most']:.4f} are spent, second opinion "
         f"{privacy['epsilon_second_opinion']:.4f}.",
         "",
+        "- Adjacency says what is compared: the pool as it is, and the pool in which one "
+        f"{privacy['unit']} {CHANGED[privacy['adjacency']]}.",
         f"- Trust: {privacy['trust_model']}.",
     ]
     if selection is not None:

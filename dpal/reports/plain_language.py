@@ -13,7 +13,7 @@ from dpal.planning.selection_steps import expected_precision
 from dpal.privacy import Unit
 from dpal.reports.report import Rows, capital
 
-_CHANGED = {
+CHANGED = {
     "zero_out": "had been blanked",
     "replace_one": "had been replaced by any other",
 }
@@ -54,7 +54,7 @@ def promised(summary: Mapping[str, Any], run: str) -> Rows:
         (
             "in one sentence",
             f"Whoever sees everything that left this {run} sees nearly the same as if the "
-            f"content of any one {unit} {_CHANGED[summary['adjacency']]}.",
+            f"content of any one {unit} {CHANGED[summary['adjacency']]}.",
         ),
         (
             f"epsilon {epsilon:g}",
@@ -69,7 +69,7 @@ def promised(summary: Mapping[str, Any], run: str) -> Rows:
         (
             f"adjacency {summary['adjacency']}",
             f"What is compared: the pool as it is, and the pool in which one {unit} "
-            f"{_CHANGED[summary['adjacency']]}.",
+            f"{CHANGED[summary['adjacency']]}.",
         ),
         (
             f"unit {unit}",

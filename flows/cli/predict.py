@@ -79,7 +79,8 @@ def predict_command(
         return
     out.print(f"{found.rows:,} records predicted, in {to}", markup=False)
     if found.temperature != 1:
-        out.print(f"probabilities at temperature {found.temperature:.3g}", markup=False)
+        out.print("probabilities were fitted to held-out records (temperature "
+                  f"{found.temperature:.3g})", markup=False)  # fmt: skip
     for reason, count in found.dropped.items():
         out.print(f"left out: {count:,} {reason}", markup=False)
     for what, count in found.noted.items():

@@ -154,13 +154,13 @@ def how_to_open_mlflow(uri: str) -> str:
     return f"{_beside_us('mlflow')} ui --backend-store-uri {shlex.quote(shown)}"
 
 
-def how_to_open_prefect() -> str:
-    """What a person does to see the flow run."""
+def how_to_open_prefect() -> str | None:
+    """What a person does to see the flow run; None where no server keeps it."""
     if os.environ.get("PREFECT_API_URL"):
         from tasks.tracking.mlflow_notes import prefect_pages
 
         return f"open {prefect_pages()}/runs"
-    return f"{_beside_us('python')} -m flows.ops.prefect_app, then open http://127.0.0.1:4200/runs"
+    return None
 
 
 def as_typed_here(command: str) -> str:
