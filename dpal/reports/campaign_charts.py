@@ -8,7 +8,7 @@ from typing import Any
 
 from dpal.privacy import Unit
 from dpal.reports.charts import REST, Chart, Line, axis, style_of
-from dpal.reports.plan_and_phase_tables import cohort_words, counted, terms
+from dpal.reports.plan_and_phase_tables import cohort_words, labels_counted, terms
 from dpal.reports.validation_figures import headline, percent, protection_words
 
 
@@ -51,7 +51,7 @@ def learning_chart(
     name, _ = headline(phases[0])
     points = tuple((float(phase[key]), headline(phase)[1]) for phase in phases)
     values, places = [value for _, value in points], [place for place, _ in points]
-    title = f"{counted(unit)}, planned" if key == "labels" else f"epsilon, any {unit}"
+    title = f"{labels_counted(unit)}, planned" if key == "labels" else f"epsilon, any {unit}"
     told = ", ".join(f"{percent(value)} at {place:,.4g}" for place, value in points)
     room = 0.04 * max(max(places) - min(places), 1e-9)
     labels = tuple(f"{100 * value:.1f}" for value in values)

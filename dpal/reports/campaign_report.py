@@ -17,9 +17,9 @@ from dpal.reports.plain_language import (
 )
 from dpal.reports.plan_and_phase_tables import (
     cohort_table,
-    counted,
     figures_in_words,
     kept_so_far,
+    labels_counted,
     others,
     plan_table,
     shares_table,
@@ -168,7 +168,7 @@ def campaign_report(
         cards=(
             (
                 f"{most_labels(last):,}",
-                "labels bought" if unit == Unit.RECORD else counted(unit),
+                "labels bought" if unit == Unit.RECORD else labels_counted(unit),
                 f"up to, of {summary['pool_size']:,} {unit}s",
             ),
             (percent(value), name, "on the validation set"),

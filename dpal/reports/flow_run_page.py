@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.reports.plain_language import acquisition_chosen
-from dpal.reports.plan_and_phase_tables import counted, promise
+from dpal.reports.plan_and_phase_tables import labels_counted, promise
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Block, Table, capital, table
 from dpal.reports.validation_figures import against_best_before, headline, percent
@@ -82,8 +82,8 @@ def campaign_story(
       choice: how public records chose the acquisition; None where the settings named it.
     """
     note = (
-        f"{capital(counted(summary['unit']))} are those of the plan. Accuracy is measured on the "
-        "validation set, which is not protected."
+        f"{capital(labels_counted(summary['unit']))} are those of the plan. Accuracy is measured "
+        "on the validation set, which is not protected."
     )
     spent = phases[-1]["campaign_epsilon"] if phases else 0.0
     chosen = () if choice is None else (acquisition_chosen(choice),)
@@ -131,7 +131,7 @@ def _table(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]], now:
             {
                 "phase": number,
                 "state": "done" if done else "under way" if under_way else "planned",
-                f"{counted(summary['unit'])}, up to": f"{labels:,}",
+                f"{labels_counted(summary['unit'])}, up to": f"{labels:,}",
                 "private steps": f"{plan['steps']:,}",
                 f"validation {name}": _reached(phases, number) if done else "-",
                 "epsilon": f"{done['campaign_epsilon']:.4f}" if done else "-",

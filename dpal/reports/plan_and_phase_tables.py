@@ -32,7 +32,7 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
         {
             "phase": phase["phase"],
             "selection": _how_selected(phase),
-            f"new {counted(summary['unit'])}": _new_labels(phase),
+            f"new {labels_counted(summary['unit'])}": _new_labels(phase),
             **({"steps on new alone": f"{phase['catch_up_steps']:,}"} if alone else {}),
             "steps": f"{phase['steps']:,}",
             "noise": f"{phase['noise_multiplier']:.4f}",
@@ -104,7 +104,7 @@ def validation_table(
     rows = (
         {
             "phase": f"{phase['phase']}{' (released)' if number == released else ''}",
-            f"{counted(unit)}, planned": f"{phase['labels']:,}",
+            f"{labels_counted(unit)}, planned": f"{phase['labels']:,}",
             **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
             **({"95 % interval": interval_words(phase)} if is_protected(phase) else {}),
             **further_intervals(phase),
@@ -179,10 +179,10 @@ def cohort_words(name: str) -> str:
     return f"cohort {name}" if name.isdecimal() else name.replace("_", " ")
 
 
-def counted(unit: str) -> str:
+def labels_counted(unit: str) -> str:
     """What numbers of labels count: a group has labels for all of its records that take part.
 
-    >>> counted("record"), counted("group")
+    >>> labels_counted("record"), labels_counted("group")
     ('labels', 'labeled groups')
     """
     return "labels" if unit == Unit.RECORD else f"labeled {unit}s"

@@ -83,5 +83,5 @@ def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:
     command = verify_here(folder, key_word(config.runtime), model)
     out.print(f"check:    {as_typed_here(command)}", markup=False)
     out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
-    if (pages := how_to_open_prefect()) is not None:
-        out.print(f"Prefect:  {pages}")
+    if (address := how_to_open_prefect()) is not None:
+        out.print(f"Prefect:  {address}")

@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL
 from dpal.certificate.sentences import STATEMENTS
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
-from dpal.reports.plan_and_phase_tables import counted, figures_in_words, promise
+from dpal.reports.plan_and_phase_tables import figures_in_words, labels_counted, promise
 from dpal.reports.validation_figures import (
     against_best_before,
     headline,
@@ -178,7 +178,7 @@ def _so_far(metrics: Mapping[str, Any] | None, unit: str) -> str:
     spent, labels = metrics["campaign_epsilon"], most_labels(metrics)
     return (
         f"Any {unit} has lost at most epsilon {spent:.4f} so far; validation {name} "
-        f"{percent(value)} with up to {labels:,} {counted(unit)}."
+        f"{percent(value)} with up to {labels:,} {labels_counted(unit)}."
     )
 
 
