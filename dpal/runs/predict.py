@@ -6,7 +6,6 @@ model's description, pictures are brought to the same form. Everything streams.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic_writes import workspace, write_private_parquet
+from dpal.files.atomic_writes import workspace
 from dpal.inference.answers import (
     ModelAnswers,
     calibrated_probabilities,
@@ -33,7 +32,8 @@ from dpal.inference.answers import (
     require_threshold,
 )
 from dpal.inference.released_model import DESCRIPTION, ReleasedModel, described_model, kept_model
-from dpal.labels import THRESHOLD, Task
+from dpal.labels import THRESHOLD
+from dpal.runs.predicted_file import answered, require_new_file, write_predictions
 from dpal.runs.released_phase import released_calibration, released_weights
 
 
@@ -112,7 +112,7 @@ def predict(
     Args:
       model: as `open_model` finds it.
       place: whatever can be imported; a pool is read as it is.
-      target: the Parquet file to write, readable for its owner alone.
+      target: the file to write, Parquet or CSV as its name ends, readable for its owner alone.
       settings: of the import.
       threshold: above which a label is said; of two classes, above which the second one is.
       calibrated: whether probabilities are those at the model's temperature, where it has one.
@@ -122,11 +122,11 @@ def predict(
       on_rows: told how many more records were predicted.
 
     Raises:
-      DataError: records are of another kind than those that the model learned from.
+      DataError: records are of another kind than those that the model learned from, or the
+        target is there already.
     """
     require_threshold(model, threshold)
-    if target.suffix != ".parquet" or target.exists():
-        raise DataError(f"{target} must be a new file whose name ends in .parquet")
+    require_new_file(target)
     if not calibrated:
         model = replace(model, temperature=None)
     network = model.build().to(device)
@@ -144,9 +144,9 @@ def predict(
                 counts[:] += answers.counts
                 rows += len(guesses)
                 on_rows(len(guesses))
-                yield _answered(model, batch.table.column(0), answers)
+                yield answered(model, batch.table.column(0), answers)
 
-        write_private_parquet(target, _schema(model, threshold), batches)
+        write_predictions(target, model, threshold, batches)
     said, temperature = tuple(counts.tolist()), model.temperature or 1.0
     if report is None:
         return Predicted(rows=rows, counts=said, temperature=temperature)
@@ -218,25 +218,3 @@ def _require_same_columns(place: Path, model: ReleasedModel) -> None:
             "model learned from; predict from the table itself, or import it with --like and that "
             "pool"
         )
-
-
-def _schema(model: ReleasedModel, threshold: float) -> pa.Schema:
-    numbers = pa.list_(pa.float64(), model.spec.classes)
-    if model.spec.task is Task.SINGLE_LABEL:
-        said = [("label", pa.int64()), ("class_name", pa.string()), ("probability", pa.float64())]
-    else:
-        said = [("labels", pa.list_(pa.int64())), ("label_names", pa.list_(pa.string()))]
-    about = {
-        "class_names": json.dumps(list(model.class_names)),
-        "threshold": f"{threshold:g}",
-        "temperature": f"{model.temperature or 1.0:.6g}",
-    }
-    return pa.schema([("id", pa.string()), *said, ("probabilities", numbers)], metadata=about)
-
-
-def _answered(model: ReleasedModel, ids: pa.Array, answers: ModelAnswers) -> pa.RecordBatch:
-    """Rows of the answer."""
-    schema = _schema(model, answers.threshold)
-    columns = answers.columns()
-    arrays = [pa.array(columns[name], schema.field(name).type) for name in schema.names[1:]]
-    return pa.record_batch([ids.cast(pa.string()), *arrays], schema=schema)

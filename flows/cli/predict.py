@@ -15,7 +15,7 @@ from dpal.data.importing.settings import ImportSettings
 from dpal.reports.report import Table
 from flows.cli.terminal import out, print_table
 
-EXAMPLE = "Example: dpal predict artifacts/clinic march.csv --to march-predicted.parquet"
+EXAMPLE = "Example: dpal predict artifacts/clinic march.csv --id visit_id --to march-predicted.csv"
 _REGISTERED = "models:/"
 _SHOWN = 20
 
@@ -30,7 +30,7 @@ def predict_command(
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help="A pool, or whatever dpal import reads.")
     ],
-    to: Annotated[Path, typer.Option(metavar="OUT.parquet", help="The file to write.")],
+    to: Annotated[Path, typer.Option(metavar="OUT", help="The file to write: .parquet or .csv.")],
     threshold: Annotated[
         float, typer.Option(help="Probability above which a label, or the second class, is said.")
     ] = 0.5,
@@ -38,11 +38,11 @@ def predict_command(
         bool,
         typer.Option(
             "--uncalibrated",
-            help="Leave the model's temperature out, which a public validation set said.",
+            help="Leave probabilities as the model says them, and fit them to no held-out records.",
         ),
     ] = False,
     ids: Annotated[
-        str | None, typer.Option("--id", metavar="NAME", help="Column of unique names.")
+        str | None, typer.Option("--id", metavar="NAME", help="Column of unique names, to join by.")
     ] = None,
     pictures: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where pictures named by a table are.")
@@ -79,8 +79,9 @@ def predict_command(
         return
     out.print(f"{found.rows:,} records predicted, in {to}", markup=False)
     if found.temperature != 1:
-        out.print("probabilities were fitted to held-out records (temperature "
-                  f"{found.temperature:.3g})", markup=False)  # fmt: skip
+        done = "softened" if found.temperature > 1 else "sharpened"
+        said = f"probabilities are {done} to fit held-out records"
+        out.print(f"{said} (temperature {found.temperature:.3g})", markup=False)
     for reason, count in found.dropped.items():
         out.print(f"left out: {count:,} {reason}", markup=False)
     for what, count in found.noted.items():

@@ -120,6 +120,33 @@ def test_a_threshold_moves_two_classes(people, tmp_path):
         predicted(model, pool, tmp_path / "x.parquet", threshold=1.5)
 
 
+def test_csv_says_what_parquet_says(people, tmp_path):
+    """Bit for bit; a name that a spreadsheet would compute is a text there."""
+    rows = 'name,age,job\n=1+1,75,cook\n"a,b",30,\nc,31,nurse\n'
+    (tmp_path / "new.csv").write_text(rows, encoding="utf-8")
+    model, own = people / "artifacts" / "made", ImportSettings(id="name")
+    frame = predicted(model, tmp_path / "new.csv", tmp_path / "o.parquet", own)
+    predict(open_model(model), tmp_path / "new.csv", tmp_path / "o.csv", own)
+    assert (tmp_path / "o.csv").stat().st_mode & 0o777 == 0o600
+    read = pd.read_csv(tmp_path / "o.csv", index_col="id")
+    assert frame.index.tolist() == ["=1+1", "a,b", "c"]
+    assert read.index.tolist() == ["'=1+1", "a,b", "c"]
+    names = ["label", "class_name", "probability"]
+    assert read.columns.tolist() == [*names, "probability no", "probability yes"]
+    assert read[names].to_numpy().tolist() == frame[names].to_numpy().tolist()
+    assert read.iloc[:, 3:].to_numpy().tolist() == [list(row) for row in frame.probabilities]
+
+
+def test_csv_is_written_whole_or_not_at_all(people, tmp_path):
+    def torn(count: int) -> None:
+        raise KeyboardInterrupt
+
+    model = open_model(people / "artifacts" / "made")
+    with pytest.raises(KeyboardInterrupt):
+        predict(model, people / "people.csv", tmp_path / "o.csv", HELD_OUT, on_rows=torn)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_both_reading_and_predicting_are_told(people, tmp_path):
     read, predicted_rows = list[int](), list[int]()
     predict(
@@ -190,6 +217,10 @@ def test_several_labels_are_lists(tmp_path):
     known = labels >= 0
     assert ((said == (labels == 1)) & known).sum() / known.sum() > 0.7
     assert {name for row in frame.label_names for name in row} <= {"up", "right"}
+    predict(open_model(model), tmp_path / "pool.parquet", tmp_path / "o.csv", ImportSettings())
+    read = pd.read_csv(tmp_path / "o.csv", index_col="id", dtype=str, keep_default_na=False)
+    assert read.labels.tolist() == [";".join(map(str, row)) for row in frame.labels]
+    assert read.label_names.tolist() == [";".join(row) for row in frame.label_names]
     narrow = table.set_column(1, "features", pa.array([[1.0]] * 400, pa.list_(pa.float32())))
     pq.write_table(narrow, tmp_path / "narrow.parquet")
     with pytest.raises(DataError, match="shape"):
@@ -204,8 +235,10 @@ def test_what_does_not_fit_is_refused(people, tmp_path):
         predicted(model, tmp_path / "other.parquet", tmp_path / "o.parquet")
     assert not (tmp_path / "o.parquet").exists()
     (tmp_path / "o.parquet").touch()
-    with pytest.raises(DataError, match="new file"):
-        predicted(model, tmp_path / "other.parquet", tmp_path / "o.parquet")
+    for target in ("o.parquet", "o.txt"):
+        with pytest.raises(DataError, match=target):
+            predicted(model, people / "pool.parquet", tmp_path / target)
+    assert (tmp_path / "o.parquet").stat().st_size == 0
     early = tmp_path / "early"
     shutil.copytree(model, early)
     record = json.loads((early / "campaign.json").read_text(encoding="utf-8"))
