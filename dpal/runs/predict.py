@@ -34,6 +34,7 @@ from dpal.inference.answers import (
 from dpal.inference.released_model import DESCRIPTION, ReleasedModel, described_model, kept_model
 from dpal.labels import THRESHOLD
 from dpal.runs.predicted_file import answered, require_new_file, write_predictions
+from dpal.runs.predicted_pictures import PictureCheck
 from dpal.runs.released_phase import released_calibration, released_weights
 
 
@@ -132,11 +133,14 @@ def predict(
     network = model.build().to(device)
     with _records(model, place, settings, target, on_read) as (source, report):
         counts = np.zeros(model.spec.classes, np.int64)
+        check = PictureCheck(model=model, extractor=source.extractor)
         rows = 0
 
         def batches() -> Iterator[pa.RecordBatch]:
             nonlocal rows
             for batch in raw_batches(source, ["id", source.content.value]):
+                if source.content is Content.IMAGE:
+                    check.require(*batch.table.columns)
                 inputs = records_of(source, batch.table.column(1), rows=batch.numbers)
                 require_shape(model, inputs, f"records of {place}")
                 guesses = calibrated_probabilities(model, network, inputs, physical_batch)

@@ -199,6 +199,37 @@ def test_pictures_of_a_folder_with_several_sizes(tmp_path):
     assert sum(found.dropped.values()) == 1
 
 
+@pytest.mark.parametrize("extractor", ["none", "scattering"])
+def test_a_picture_of_another_size_is_named_with_what_the_model_reads(tmp_path, extractor):
+    """Among others and alone; nothing of features, nor of options that predictions do not have."""
+
+    def draw(path: Path, level: int, size: tuple[int, int]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = RNG.normal(level, 10, (*size, 3)).clip(0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(path)
+
+    for k in range(160):
+        part, kind = ("train", "test")[k % 4 == 0], k // 4 % 2
+        draw(
+            tmp_path / "p" / part / ("dark", "light")[kind] / f"{k}.png", 40 + 160 * kind, (12, 16)
+        )
+    import_source(tmp_path / "p", tmp_path / "pool.parquet", ImportSettings())
+    model = open_model(campaign(tmp_path / "pool.parquet", **{"data.extractor": extractor}))
+    draw(tmp_path / "new" / "wide.png", 40, (20, 30))
+    draw(tmp_path / "both" / "z.png", 40, (20, 30))
+    for k in range(3):
+        draw(tmp_path / "both" / f"{k}.png", 40, (12, 16))
+    for folder, odd in (("new", "wide.png"), ("both", "z.png")):
+        with pytest.raises(DataError) as refused:
+            predict(model, tmp_path / folder, tmp_path / "o.parquet", ImportSettings())
+        said = refused.value.for_owner()
+        assert all(part in said for part in ("16x12 RGB", "30x20 RGB", odd))
+        assert "--" not in said and odd not in str(refused.value)
+        assert not (tmp_path / "o.parquet").exists()
+    (tmp_path / "both" / "z.png").unlink()
+    assert predict(model, tmp_path / "both", tmp_path / "o.parquet", ImportSettings()).rows == 3
+
+
 def test_several_labels_are_lists(tmp_path):
     values = RNG.normal(0, 1, (400, 4)).astype(np.float32)
     labels = np.stack([values[:, 0] > 0, values[:, 1] > 0], axis=1).astype(np.int8)

@@ -56,6 +56,8 @@ def picture_parts(
     pictures: Iterable[NamedPicture],
     rule: PictureRule,
     value_range: tuple[float, float] | None = None,
+    *,
+    any_size: bool = False,
 ) -> Iterator[Part]:
     """Reads pictures in the order given, several at once.
 
@@ -63,6 +65,7 @@ def picture_parts(
       pictures: their files.
       rule: the form that all are brought to.
       value_range: black and white of DICOM files, in their units.
+      any_size: whether sizes and modes may differ, for whoever knows the one that is wanted.
 
     Raises:
       DataError: two have different sizes, modes or depths, and no rule brings them to one.
@@ -78,7 +81,7 @@ def picture_parts(
                     continue
                 here = picture_shape(content), is_deep(content)
                 form = form or here
-                if here != form:
+                if here[1] is not form[1] or (here != form and not any_size):
                     raise _of_two_forms(form, here)
                 kept.append(each)
                 files.append(content)
@@ -140,18 +143,20 @@ def _formed(
     return prepared(content, rule)
 
 
-def _of_two_forms(one: tuple[Shape | None, bool], other: tuple[Shape | None, bool]) -> DataError:
-    def words(shape: Shape | None, deep: bool) -> str:
-        channels, height, width = shape or (0, 0, 0)
-        grey = "grey of 16 bits" if deep else "grey"
-        return f"{width}x{height} {grey if channels == 1 else 'RGB'}"
+def form_in_words(shape: Shape | None, *, deep: bool = False) -> str:
+    """Size and colours of a picture, such as 24x24 RGB."""
+    channels, height, width = shape or (0, 0, 0)
+    grey = "grey of 16 bits" if deep else "grey"
+    return f"{width}x{height} {grey if channels == 1 else 'RGB'}"
 
+
+def _of_two_forms(one: tuple[Shape | None, bool], other: tuple[Shape | None, bool]) -> DataError:
     _, height, width = one[0] or (0, 1, 1)
     depth = " (--rgb keeps 8 bits of all)" if one[1] is not other[1] else ""
     return DataError(
         "pictures differ ({one} and {other}), and a model reads one form; bring all to one with "
         f"--size WIDTHxHEIGHT, {{such}} (with --crop: without stretching), --grey or --rgb{depth}",
-        one=words(*one),
-        other=words(*other),
+        one=form_in_words(one[0], deep=one[1]),
+        other=form_in_words(other[0], deep=other[1]),
         such=f"such as {width}x{height}",
     )

@@ -63,6 +63,7 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
             _pictures(above, has_splits, bool(classes), owner),
             settings.picture_rule,
             settings.value_range,
+            any_size=settings.whole,
         ),
         # Names of folders are made by whoever sorted the pictures, and show no record.
         classes=settings.classes or tuple(classes),

@@ -45,6 +45,7 @@ def opened_table(table: SourceTable, settings: ImportSettings) -> OpenedSource:
                 named_pictures(table, settings, roles, labels, known),
                 settings.picture_rule,
                 settings.value_range,
+                any_size=settings.whole,
             ),
             about=f"pictures named by {known.name if known else table.place.name}",
             classes=classes,
