@@ -18,7 +18,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from dpal.data.importing.columns import Column, NumberColumn, TableEncoding
+from dpal.data.importing.columns import Column, NumberColumn, ReadCells, TableEncoding
 from dpal.data.importing.picture_form import encoded, prepared
 from dpal.data.pictures import Shape, is_deep
 from dpal.data.readers import decode
@@ -122,13 +122,13 @@ def read_records(model: ReleasedModel, records: pd.DataFrame) -> Tensor:
     return decode(model.content, column, rows=None, encoding=model.encoding, deep=deep)
 
 
-def _require_numbers(name: str, read: int, unread: int) -> None:
+def _require_numbers(name: str, found: ReadCells) -> None:
     """Requires that cells of a column of numbers or dates are some; a file's are counted instead.
 
     Raises:
       DataError: some are given and none.
     """
-    if unread:
+    if found.unread:
         raise DataError(
             f"column {name!r} has cells that are no numbers (or dates, where it has these: "
             "2026-01-31); leave them out where they are missing"

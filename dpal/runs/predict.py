@@ -85,6 +85,7 @@ class Predicted:
       temperature: what logits were divided by; 1 leaves them.
       noted: what else is odd about records, and how often.
       unread: of columns of numbers, cells that are given and none, which count as missing.
+      imputed, clipped, other: cells by column that the model knows less of, see `ReadCells`.
     """
 
     rows: int
@@ -93,6 +94,9 @@ class Predicted:
     dropped: Mapping[str, int] = field(default_factory=dict)
     noted: Mapping[str, int] = field(default_factory=dict)
     unread: Mapping[str, int] = field(default_factory=dict)
+    imputed: Mapping[str, int] = field(default_factory=dict)
+    clipped: Mapping[str, int] = field(default_factory=dict)
+    other: Mapping[str, int] = field(default_factory=dict)
 
 
 def predict(
@@ -161,6 +165,9 @@ def predict(
         dropped=report.dropped,
         noted=report.noted,
         unread=report.unread,
+        imputed=report.imputed,
+        clipped=report.clipped,
+        other=report.other,
     )
 
 

@@ -86,9 +86,14 @@ def predict_command(
         out.print(f"left out: {count:,} {reason}", markup=False)
     for what, count in found.noted.items():
         out.print(f"note: {count:,} {what}", markup=False)
-    for name, count in found.unread.items():
-        out.print(f"note: {count:,} cells of column {name} that are no numbers count as missing",
-                  markup=False)  # fmt: skip
+    for what, cells in (
+        ("are no numbers and count as missing", found.unread),
+        ("are missing, as none was before, and count as the mean", found.imputed),
+        ("are beyond what was seen before, and count as the nearest of that", found.clipped),
+        ("are categories that the model does not know, and count as (other)", found.other),
+    ):
+        for name, count in cells.items():
+            out.print(f"note: cells of column {name} that {what}: {count:,}", markup=False)
     rows = [
         (name, f"{count:,}") for name, count in zip(opened.class_names, found.counts, strict=True)
     ]

@@ -108,6 +108,26 @@ def test_labels_of_what_is_predicted_are_nobodys_business(people, tmp_path):
     assert found.unread == {"age": 1}
 
 
+def test_cells_that_a_model_cannot_know_are_counted(people, tmp_path):
+    """By column: another category, a number beyond all, one missing where none was."""
+    rows = [
+        "id,age,job",
+        "a,9999,pilot",
+        "b,-3,cook",
+        "c,,sailor",
+        "d,40,",
+        "e,?,nurse",
+        "f,x,cook",
+    ]
+    (tmp_path / "new.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    model = open_model(people / "artifacts" / "made")
+    found = predict(model, tmp_path / "new.csv", tmp_path / "n.csv", ImportSettings())
+    assert (found.rows, found.other, found.clipped) == (6, {"job": 2}, {"age": 2})
+    assert (found.imputed, found.unread) == ({"age": 2}, {"age": 1})
+    known = predict(model, people / "people.csv", tmp_path / "o.csv", HELD_OUT)
+    assert (known.other, known.imputed, known.unread) == ({}, {}, {})
+
+
 def test_a_threshold_moves_two_classes(people, tmp_path):
     model, pool = people / "artifacts" / "made", people / "pool.parquet"
     said = [

@@ -155,7 +155,28 @@ class CategoryColumn:
 
 
 Column = NumberColumn | CategoryColumn
-OnNumbers = Callable[[str, int, int], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadCells:
+    """How many cells of a column are what.
+
+    Attributes:
+      read: of numbers, those that are one.
+      unread: of numbers, those that are given and none, which count as missing.
+      imputed: of numbers, those not given, where held-out records have all: they count as the mean.
+      clipped: of numbers, those beyond all that held-out records have.
+      other: of categories, those without a feature of their own.
+    """
+
+    read: int = 0
+    unread: int = 0
+    imputed: int = 0
+    clipped: int = 0
+    other: int = 0
+
+
+OnCells = Callable[[str, ReadCells], object]
 
 
 @dataclass(frozen=True)
@@ -174,14 +195,13 @@ class TableEncoding:
         return tuple(name for column in self.columns for name in column.features)
 
     def encode(
-        self, cells: pa.RecordBatch, on_numbers: OnNumbers = lambda name, read, unread: None
+        self, cells: pa.RecordBatch, on_cells: OnCells = lambda name, found: None
     ) -> NDArray[np.float32]:
         """Features of n rows, shape (n, features).
 
         Args:
           cells: the rows.
-          on_numbers: told of each column of numbers how many cells are one, and how many are given
-            and none.
+          on_cells: told of each column what its cells are.
 
         Raises:
           DataError: a column is not there.
@@ -198,11 +218,12 @@ class TableEncoding:
         for column in self.columns:
             own = cells.column(column.name)
             if isinstance(column, CategoryColumn):
-                parts.append(column.encode(own))
+                hot = column.encode(own)
+                on_cells(column.name, ReadCells(other=int(hot[:, len(column.values)].sum())))
+                parts.append(hot)
                 continue
             values = column.read(own)
-            missing = np.isnan(values)
-            on_numbers(column.name, int((~missing).sum()), given_among(own, missing))
+            on_cells(column.name, _read_cells(column, own, values))
             parts.append(column.encode(values))
         return np.concatenate(parts, axis=1).astype(np.float32)
 
@@ -236,6 +257,18 @@ class TableEncoding:
             else:
                 columns.append(CategoryColumn(name=values["name"], values=tuple(values["values"])))
         return cls(tuple(columns))
+
+
+def _read_cells(column: NumberColumn, cells: pa.Array, values: Floats) -> ReadCells:
+    """What cells of a column of numbers are, of which `values` were read."""
+    missing = np.isnan(values)
+    count, unread = int(missing.sum()), given_among(cells, missing)
+    return ReadCells(
+        read=len(values) - count,
+        unread=unread,
+        imputed=0 if column.marks_missing else count - unread,
+        clipped=int(((values < column.low) | (values > column.high)).sum()),
+    )
 
 
 @dataclass

@@ -25,6 +25,7 @@ class ImportReport:
       dropped: records left out, by reason.
       noted: what else was done to records, or is odd about them, and how often.
       unread: of columns of numbers, cells that are given and none, which count as missing.
+      imputed, clipped, other: cells by column, see `ReadCells`.
       left_out: columns that became no feature, and why.
       repeated: of these, columns whose texts may say whose a record is, as held-out records share
         some; none where records belong to groups.
@@ -46,6 +47,9 @@ class ImportReport:
     dropped: Mapping[str, int]
     noted: Mapping[str, int]
     unread: Mapping[str, int]
+    imputed: Mapping[str, int]
+    clipped: Mapping[str, int]
+    other: Mapping[str, int]
     left_out: Mapping[str, str]
     repeated: Sequence[str]
     columns: Mapping[str, str]

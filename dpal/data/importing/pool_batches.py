@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpal.data.class_names import KEY as CLASS_NAMES
+from dpal.data.importing.columns import ReadCells
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.importers import TEST, TRAIN, OpenedSource
 from dpal.data.importing.read_source import Seen, nothing_left
@@ -197,16 +198,19 @@ class PoolBatches:
                 columns.append(batch.column(f" {each.name}"))
             elif each.name == "features" and self.recipe.columns is not None:
                 width = len(self.recipe.columns.features)
-                values = pa.array(self.recipe.columns.encode(batch, self._note_numbers).ravel())
+                values = pa.array(self.recipe.columns.encode(batch, self._note_cells).ravel())
                 columns.append(pa.FixedSizeListArray.from_arrays(values, width))
             else:
                 columns.append(batch.column(each.name).cast(each.type))
         yield pa.record_batch(columns, schema=schema)
 
-    def _note_numbers(self, name: str, read: int, unread: int) -> None:
-        self.seen.read[name] += read
-        if unread:
-            self.seen.unread[name] += unread
+    def _note_cells(self, name: str, found: ReadCells) -> None:
+        self.seen.read[name] += found.read
+        self.seen.imputed[name] += found.imputed
+        self.seen.clipped[name] += found.clipped
+        self.seen.other[name] += found.other
+        if found.unread:
+            self.seen.unread[name] += found.unread
 
     def _labels(self, batch: pa.RecordBatch) -> list[int | list[int] | None]:
         numbers = self.numbers
@@ -259,9 +263,12 @@ class PoolBatches:
             counts={part: counts.tolist() for part, counts in self.tally["counts"].items()},
             unknown=self.tally["unknown"],
             unlabeled=self.tally["unlabeled"],
-            dropped={why: count for why, count in dropped.items() if count},
-            noted={what: count for what, count in self.seen.noted.items() if count},
-            unread={name: count for name, count in self.seen.unread.items() if count},
+            dropped=_counted(dropped),
+            noted=_counted(self.seen.noted),
+            unread=_counted(self.seen.unread),
+            imputed=_counted(self.seen.imputed),
+            clipped=_counted(self.seen.clipped),
+            other=_counted(self.seen.other),
             left_out=dict(self.left_out),
             repeated=tuple(self.repeated),
             columns={column.name: column.about for column in read},
@@ -269,6 +276,11 @@ class PoolBatches:
             grouped=self.seen.grouped,
             told=self.recipe.columns is not None and not self.decided_by_others,
         )
+
+
+def _counted(counts: Mapping[str, int]) -> dict[str, int]:
+    """What was found at all."""
+    return {what: count for what, count in counts.items() if count}
 
 
 def _require_classes(seen: Seen) -> None:

@@ -34,6 +34,9 @@ class Seen:
     noted: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)
     read: Counter[str] = field(default_factory=Counter)
+    imputed: Counter[str] = field(default_factory=Counter)
+    clipped: Counter[str] = field(default_factory=Counter)
+    other: Counter[str] = field(default_factory=Counter)
     columns: ColumnReader = field(default_factory=ColumnReader)
     grouped: bool = False
     hashes: list[NDArray[np.int64]] = field(default_factory=list)
