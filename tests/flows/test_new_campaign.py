@@ -110,7 +110,8 @@ def test_workers_get_it_once_and_the_owners_list_decides_first(workplace, monkey
         run_flow(flow, flow_run=other)
     assert refused.value.setting == "data.pool"
     for _ in range(2):  # tried again, as after a crash
-        assert run_flow(flow, flow_run=asked, return_type="state").is_completed()
+        state: Any = run_flow(flow, flow_run=asked, return_type="state")
+        assert state.is_completed()
     with get_client(sync_client=True) as client:
         named = FlowRunFilter(name=FlowRunFilterName(any_=["handed"]))
         runs = client.read_flow_runs(flow_run_filter=named)

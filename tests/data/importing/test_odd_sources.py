@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from dpal.data.importing import picture_files
-from dpal.data.importing.columns import CategoryColumn
+from dpal.data.importing.columns import CategoryColumn, NumberColumn
 from dpal.data.importing.odd_forms import COMMAS, DATES
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
 from dpal.data.importing.pool_batches import NO_LABEL
@@ -167,7 +167,9 @@ def test_none_is_a_category_of_words_and_no_number(tmp_path):
     place = csv(tmp_path / "a.csv", "age,payer,label", rows)
     report, table = imported(place, tmp_path / "a.parquet", held_out=0.3)
     recipe = recipe_in(tmp_path / "a.parquet")
+    assert recipe.columns is not None
     age, payer = recipe.columns.columns
+    assert isinstance(age, NumberColumn) and isinstance(payer, CategoryColumn)
     assert (payer.values, age.marks_missing) == (("none", "private", "public"), True)
     assert report.unread == {}
     features = np.stack(table.features)
