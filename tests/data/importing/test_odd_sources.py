@@ -123,7 +123,7 @@ def test_dates_far_away_are_where_they_are(tmp_path):
     imported(place, tmp_path / "a.parquet", held_out=0.3)
     recipe = recipe_in(tmp_path / "a.parquet")
     assert recipe is not None
-    assert recipe.columns is not None
+    assert recipe is not None and recipe.columns is not None
     column = recipe.columns.columns[0]
     days = np.array(["0001-01-01", "9999-12-31"], "datetime64[D]").astype(int).tolist()
     assert [column.low, column.high] == days  # type: ignore[union-attr]
@@ -167,7 +167,7 @@ def test_none_is_a_category_of_words_and_no_number(tmp_path):
     place = csv(tmp_path / "a.csv", "age,payer,label", rows)
     report, table = imported(place, tmp_path / "a.parquet", held_out=0.3)
     recipe = recipe_in(tmp_path / "a.parquet")
-    assert recipe.columns is not None
+    assert recipe is not None and recipe.columns is not None
     age, payer = recipe.columns.columns
     assert isinstance(age, NumberColumn) and isinstance(payer, CategoryColumn)
     assert (payer.values, age.marks_missing) == (("none", "private", "public"), True)
