@@ -33,9 +33,27 @@ from dpal.runs.shown_results import Shown
 RESULTS = "sweep.json"
 COMPARISONS = "sweep-comparisons.json"  # means, intervals, and what differs beyond noise
 _PROMISE = ("target_epsilon", "delta", "adjacency", "unit")
-# Settings that 0.2.0 did not have, as they usually are: a sweep that was begun before finds its
-# runs by the same names, and pays for none of them again.
-_LATER = {"release": "best", "stop": None, "self_training": None}
+# Settings that 0.2.0 did not have, as they usually are: a sweep or a book that was begun before
+# finds its runs by the same names, and pays for none of them again. A new setting belongs here.
+_LATER: dict[str, Any] = {
+    "release": "best",
+    "search": None,
+    "self_training": None,
+    "stop": None,
+    "data.group_column": None,
+    "labeler.suggest": False,
+    "privacy.candidates": None,
+    "privacy.label_cap": None,
+    "privacy.secret_draw": None,
+    "privacy.unit": "record",
+    "schedule.group_labels": None,
+    "schedule.group_records": 4,
+    "training.components": 50,
+    "training.max_feature_norm": None,
+    "training.method": "dp_sgd",
+    "voting.answer_from": None,
+    "voting.answered_share": None,
+}
 
 Axis = tuple[str, list[Any]]  # a setting, and the values that it takes
 
@@ -120,11 +138,14 @@ def deciding(values: Mapping[str, Any]) -> dict[str, Any]:
     Of `validation` members declare the same: it is public, as protected figures are not swept.
     """
     about = kind_in(values).parse(values).model_dump(mode="json")
-    return {
-        key: value
-        for key, value in about.items()
-        if key not in ("name", "runtime", "validation") and (key, value) not in _LATER.items()
-    }
+    for key in ("name", "runtime", "validation"):
+        about.pop(key, None)
+    for key, usual in _LATER.items():
+        section, _, setting = key.rpartition(".")
+        held = about.get(section) if section else about
+        if held is not None and setting in held and held[setting] == usual:
+            del held[setting]
+    return about
 
 
 def record_of(member: Member) -> dict[str, Any]:

@@ -27,8 +27,6 @@ from dpal.runs.execute import end
 from dpal.runs.make_report import report_of
 from dpal.runs.released_phase import is_complete, reached, released_phase, stopped_early
 from dpal.runs.start_model import finished_folder
-from dpal.runs.sweeps import deciding
-from tests.conftest import small_values
 from tests.runs.misled import BEST, BOUGHT, SCHEDULE, Leaving, Misled, stopping, worsening
 
 LEDGER = Path("artifacts/ledger.sqlite")
@@ -246,10 +244,3 @@ def test_there_is_no_model_before_a_phase_is_finished() -> None:
     CampaignFolder(Path("artifacts/small")).root.mkdir(parents=True)
     with pytest.raises(DataError):
         dpal.released_model("artifacts/small")
-
-
-def test_a_sweep_that_was_begun_before_finds_its_runs() -> None:
-    values = small_values()
-    assert {"release", "stop"}.isdisjoint(deciding(values))
-    assert deciding({**values, "release": "last"})["release"] == "last"
-    assert deciding({**values, "stop": {}})["stop"]["patience"] == 1
