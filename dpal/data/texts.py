@@ -5,7 +5,6 @@ The tokenizer and the length are public. Nothing of a text reaches a message.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dpal import check
+from dpal.data.model_settings import read_model_settings
 from dpal.data.parquet import RowNumbers, row_error
 from dpal.errors import DataError
 
@@ -155,12 +155,4 @@ def _load(folder: Path) -> Tokenizer:
 
 def _read(path: Path) -> dict[str, Any]:
     """The settings in a JSON file; none where there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        values = None
-    if not isinstance(values, dict):
-        raise DataError(f"{path} holds no settings in JSON; restore the folder")
-    return values
+    return read_model_settings(path) if path.is_file() else {}

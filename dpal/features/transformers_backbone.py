@@ -7,7 +7,6 @@ classes that the library has itself, never code that a configuration names.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpal.data.model_settings import read_model_settings
 from dpal.data.texts import pad_id
 from dpal.errors import DataError
 from dpal.features.library_backbones import TRANSFORMERS_IMAGE
@@ -130,7 +130,7 @@ class TransformersModels:
         del variant  # the folder says which model it is
         _kind(weights, _PICTURES)
         path = weights / "preprocessor_config.json"
-        said = _json(path)
+        said = read_model_settings(path)
         size = said.get("crop_size") if said.get("do_center_crop") else None
         size = size or said.get("size")
         sides = set(size.values()) if isinstance(size, dict) else {size}
@@ -224,7 +224,7 @@ def _kind(folder: Path, known: Mapping[str, _Kind]) -> tuple[_Kind, dict[str, An
       DataError: it is of none in the list, or asks for code or for files elsewhere.
     """
     path = folder / "config.json"
-    settings = _json(path)
+    settings = read_model_settings(path)
     asked = [name for name in _REFUSED if settings.get(name)]
     asked += [_ADAPTER] if (folder / _ADAPTER).exists() else []
     if asked:
@@ -250,7 +250,9 @@ def _weights(folder: Path) -> dict[str, Tensor]:
     whole, index = folder / "model.safetensors", folder / _INDEX
     if whole.is_file() or not index.is_file():
         return read_safetensors(whole)
-    names = sorted({Path(str(name)).name for name in _json(index).get("weight_map", {}).values()})
+    names = sorted(
+        {Path(str(name)).name for name in read_model_settings(index).get("weight_map", {}).values()}
+    )
     tensors: dict[str, Tensor] = {}
     for name in names:
         tensors |= read_safetensors(folder / name)
@@ -262,7 +264,7 @@ def _reads_first_token(folder: Path) -> bool:
     path = folder / "1_Pooling" / "config.json"
     if not path.is_file():
         return False
-    said = _json(path)
+    said = read_model_settings(path)
     first = bool(said.get("pooling_mode_cls_token"))
     if not first and not said.get("pooling_mode_mean_tokens"):
         raise DataError(
@@ -270,23 +272,3 @@ def _reads_first_token(folder: Path) -> bool:
             "another sentence encoder"
         )
     return first
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """The settings in a JSON file.
-
-    Raises:
-      DataError: it is missing, or holds none.
-    """
-    if not path.is_file():
-        raise DataError(
-            f"{path} is not there; set data.backbone.weights to the local folder of a public "
-            "model, as save_pretrained writes it with its image processor or tokenizer"
-        )
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        values = None
-    if not isinstance(values, dict):
-        raise DataError(f"{path} holds no settings in JSON; restore the folder")
-    return values

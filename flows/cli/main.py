@@ -9,7 +9,8 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -101,6 +102,12 @@ app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 
 
+@cache
+def _command() -> Any:
+    """All commands as Click has them, made once a process."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Entry point of the `dpal` command."""
     prepare_process()
@@ -108,11 +115,10 @@ def main() -> None:
     gc.set_threshold(100_000, 50, 100)
     # Else Python looks for garbage, as it ends, among all that was imported: a second after a run.
     atexit.register(gc.freeze)
-    command = typer.main.get_command(app)
     arguments = sys.argv[1:] or ["--help"]
     sys.exit(
         run_and_explain_errors(
-            lambda: command.main(arguments, prog_name="dpal", standalone_mode=False),
+            lambda: _command().main(arguments, prog_name="dpal", standalone_mode=False),
             as_json="--json" in arguments,
         )
     )
