@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Each worker has a core of its own; threads of torch and numpy beyond that wait for each other
-    # by spinning, which takes three times the time. Before they are imported, and for all children.
+    # Workers share the cores; threads of torch and numpy beyond that wait for each other by
+    # spinning, which takes three times the time. Before they are imported, and for all children.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import httpx
@@ -67,8 +67,13 @@ CLASSES, WIDTH = 3, 8
 PUBLIC = {"public": True, "why": "made up for tests"}
 
 
-# Rooms of long files, which are handed out first: two workers then end at about the same time.
+# Rooms of long files, which are handed out first: workers then end at about the same time.
 _LONG_FIRST = ("flows", "runs", "store", "audit", "certificate", "ledger", "tasks", "training")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than cores, as each waits for servers now and then, and eight at most."""
+    return min(len(os.sched_getaffinity(0)) + 1, 8)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

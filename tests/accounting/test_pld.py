@@ -62,7 +62,7 @@ def sweep(examples: int):
     )
 
 
-@sweep(12)
+@sweep(6)
 @given(mixtures, st.one_of(st.none(), answers()), deltas, adjacencies)
 def test_within_a_thousandth_of_dp_accounting(events, answer, delta, adjacency):
     agrees(events, answer, delta, adjacency)

@@ -39,6 +39,7 @@ from tests.capc.shared_outcomes import evaluated, write_shares
 from tests.capc.together import terms_of
 from tests.conftest import ROOT
 from tests.flows.calling import call
+from tests.variants import quick_and_slow
 
 DATA = ROOT / "data"
 WAIT = 90.0  # seconds, on a busy machine
@@ -95,6 +96,7 @@ def ledger_of(demo):
         return [(entry.kind, entry.release) for entry in store.entries()]
 
 
+@pytest.mark.slow
 def test_the_demo_ends_with_a_page_and_a_certificate(tmp_path):
     folder = tmp_path / "demo"
     code, _, complaint = dpal("demo", "--folder", folder, "--data", DATA)
@@ -135,10 +137,8 @@ def in_shares(demo: Demo, features: np.ndarray) -> SharedQueries:
     return SharedQueries(np.arange(len(features), dtype=np.uint32), held)
 
 
-SHARES = pytest.param(VoteMode.SHARES, marks=pytest.mark.slow)  # only its first round is another
-
-
-@pytest.mark.parametrize("mode", [VoteMode.HELPER, VoteMode.STRICT, SHARES], ids=str)
+# Of the others, rounds are fewer or only the first is another.
+@pytest.mark.parametrize("mode", quick_and_slow([VoteMode.STRICT], VoteMode), ids=str)
 def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo, mode):
     """And masks and keys serve once: they went with the processes, and a new session has others."""
     if mode is VoteMode.STRICT:  # in which noisy counts are charged, and cost more

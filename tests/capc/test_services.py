@@ -22,6 +22,7 @@ from dpal.errors import ParameterError, ProtocolError, VoteAborted
 from tests.capc.parties import Authority, FreeAccount, staged
 from tests.capc.shared_outcomes import in_mode
 from tests.capc.together import numbers_of, plain_votes, terms_of
+from tests.variants import quick_and_slow
 
 TERMS = terms_of(4, labels=3, features=8, queries=5, sigma=0.15, batches=50)
 ASKED = np.random.default_rng(2).integers(-128, 128, (5, 8), dtype=np.int8)
@@ -185,8 +186,11 @@ BROKEN = {
 }
 
 
+AT_ONCE = INTERFERENCES.keys() - {"left out"}  # which is waited for: six seconds
+
+
 @pytest.mark.parametrize("mode", VoteMode)
-@pytest.mark.parametrize("interference", INTERFERENCES)
+@pytest.mark.parametrize("interference", quick_and_slow(AT_ONCE, INTERFERENCES))
 def test_what_is_altered_on_its_way_ends_the_vote_soon_and_releases_nothing(
     tmp_path, monkeypatch, interference, mode
 ):
@@ -210,7 +214,7 @@ def test_what_is_altered_on_its_way_ends_the_vote_soon_and_releases_nothing(
     on_stage(tmp_path, play, terms=in_mode(TERMS, mode))
 
 
-@pytest.mark.parametrize("mode", VoteMode)
+@pytest.mark.parametrize("mode", quick_and_slow([VoteMode.STRICT], VoteMode))
 def test_a_silent_site_ends_the_vote_soon_and_is_named(tmp_path, monkeypatch, mode):
     async def play(stage):
         async def nothing(connection, said):

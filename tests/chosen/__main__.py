@@ -30,7 +30,7 @@ from tests.chosen.running import BAD, SHOWN, Budget, Outcome, Ran, run_chosen
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = Path(__file__).with_name("seconds.json")
 # Where whole flows, faults and browsers are; statistics, accuracy and benchmarks are elsewhere.
-FOLDERS = ("browser", "faults", "flows", "ledger", "runs", "store", "tasks")
+FOLDERS = ("browser", "capc", "faults", "flows", "ledger", "runs", "store", "tasks")
 NEVER = ("timing", "statistical", "shared_data")
 _LAST_WORDS = 1500  # characters of what a failed file said, at the end of everything
 _BROWSER = ("/usr/bin/chromium", "/usr/bin/chromedriver")

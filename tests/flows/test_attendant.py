@@ -86,6 +86,7 @@ def test_a_run_that_is_cancelled_on_the_page_stops_at_a_step(orchestrated):
     )
 
 
+@pytest.mark.slow
 def test_a_training_in_its_campaigns_process_is_known_to_live(orchestrated):
     @flow(name="train-phase")
     def training() -> UUID:

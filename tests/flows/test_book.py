@@ -39,6 +39,7 @@ def left():
     return len(open_book(FILE, Path(), Path("artifacts")).orders())
 
 
+@pytest.mark.slow
 def test_a_book_is_made_resumed_and_used_again(book, dpal):
     part = dpal("book", "tiny.yaml", "--data", ".", "--only", "seed=0", "--parallel", "2")
     assert part.returncode == 0, part.stderr

@@ -58,6 +58,7 @@ def status_for_prefect(address: str) -> int:
             return error.response.status_code
 
 
+@pytest.mark.slow
 def test_a_client_waits_for_a_taken_database(served):
     assert status_for_prefect(served(BusyDatabase(taken_at_first()))) == 200
 

@@ -69,6 +69,7 @@ def again(desk: Desk) -> None:
     looked(desk)
 
 
+@pytest.mark.slow
 def test_a_file_starts_a_campaign_and_looking_makes_no_run(watched):
     since, desk = datetime.now(UTC), Desk(Path("artifacts"))
     register(Path("inbox/january.parquet"))
@@ -108,6 +109,7 @@ def test_what_a_person_has_to_see_is_one_run_of_the_watch(watched, capsys):
     assert last_run(remembered(watched)).stage is Stage.STARTED
 
 
+@pytest.mark.slow
 def test_settings_from_the_server_are_held_to_the_owners_list(watched, capsys):
     """Whoever has Prefect's password can change a deployment's settings."""
     register(Path("inbox/january.parquet"))

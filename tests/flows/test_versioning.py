@@ -16,6 +16,7 @@ from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.files.atomic_writes import write_text
 from dpal.files.dvc_pointers import pointed_at
 from tasks.dvc_versions import bring_back, version_files
+from tests.variants import quick_and_slow
 
 LABELS = "id,label: who was selected, and as what"
 
@@ -80,7 +81,7 @@ def test_a_cache_of_earlier_versions_is_closed(runtime):
     assert open_to_others(*places(runtime)) == []
 
 
-@pytest.mark.parametrize("left", [0, 20, 60, -4])
+@pytest.mark.parametrize("left", quick_and_slow([20], [0, 20, 60, -4]))
 def test_a_pointer_that_a_killed_dvc_tore_is_written_anew(runtime, left):
     """An empty one, those torn in the hash and after it, one without the end of the folder's name.
 

@@ -321,6 +321,7 @@ def test_an_account_that_was_charged_by_counts_goes_on(monkeypatch):
     assert checked("new").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_guess_is_paid_for_and_counts_in_the_promise():
     rng = np.random.default_rng(4)
     chosen = (rng.random((60, 120)) < 0.03).astype(int)

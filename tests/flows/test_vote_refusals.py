@@ -366,6 +366,7 @@ def test_ballots_that_are_gone_cannot_clear_an_account():
     assert vote(file, "--name", "second", *OTHER).returncode == 0
 
 
+@pytest.mark.slow
 def test_thresholds_of_classes_are_explained_and_swept():
     rng = np.random.default_rng(1)
     truth = rng.integers(0, 3, (12, 1))

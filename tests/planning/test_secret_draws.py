@@ -26,6 +26,7 @@ from dpal.planning.selection_steps import HiddenGate, SecretRandomDraw
 from dpal.privacy import Accountant, Adjacency
 from tests.conftest import small_values
 from tests.planning.specs import campaign
+from tests.variants import quick_and_slow
 
 SMALL = {"initial": 400, "queries": (300, 300), "batch_size": 128, "epochs": 2, "epsilon": 6.0}
 
@@ -40,7 +41,7 @@ def noise(certified: CertifiedPlan) -> float:
     return certified.plan.phases[0].training.noise_multiplier
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", quick_and_slow([Strategy.STEP_AMPLIFICATION], Strategy))
 @pytest.mark.parametrize("acquisition", [Acquisition.RANDOM, Acquisition.MARGIN])
 def test_it_takes_less_noise_for_the_same_promise(strategy, acquisition):
     spec = hidden(strategy=strategy, acquisition=acquisition)

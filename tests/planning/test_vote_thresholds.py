@@ -35,6 +35,7 @@ def test_a_threshold_that_is_chosen_fits_with_less_noise(rule: VotingRule) -> No
         assert total_of(replace(spec, rule=replace(chosen, sigma=chosen.sigma / 1.15))) > 8
 
 
+@pytest.mark.slow
 def test_a_thousand_queries_of_250_teachers_need_little_noise() -> None:
     """28.7 without a threshold, charged by counts; whatever the votes are."""
     spec = replace(SPEC, rule=replace(RULE, teachers=250, labels=10), blocks=(1000,))

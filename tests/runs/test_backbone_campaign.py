@@ -139,6 +139,7 @@ print(json.dumps(answer.probabilities.tolist()))
 """
 
 
+@pytest.mark.slow
 def test_what_is_beside_a_served_model_is_all_that_it_needs(finished, tmp_path):
     """In a process that never imports dpal."""
     folder, _ = finished

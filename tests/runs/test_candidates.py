@@ -17,6 +17,7 @@ from dpal.planning.campaign_spec import Acquisition
 from dpal.runs import labeling, select_records
 from dpal.runs.kinds import folder_of
 from tests.conftest import write_blobs
+from tests.variants import quick_and_slow
 
 ROWS, CANDIDATES = 2_000, 500
 PRIVACY: dict[str, Any] = {
@@ -34,7 +35,7 @@ def config_of(small: Any, **changes: Any) -> Any:
     return small(privacy=dict(PRIVACY), schedule__queries=[100, 100], **changes)
 
 
-@pytest.mark.parametrize("self_training", [None, {"epochs": 2}])
+@pytest.mark.parametrize("self_training", quick_and_slow([None], [None, {"epochs": 2}]))
 def test_queries_select_candidates_alone(large, small, self_training):
     folder = dpal.run(config_of(small, self_training=self_training))
     assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))

@@ -51,6 +51,7 @@ def test_a_campaign_runs_and_its_certificate_holds():
     assert folder.certificate.read_bytes() == again
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace", "orchestrated")
 def test_the_ledger_of_a_flow_says_the_same():
     from flows.campaign import run_campaign

@@ -36,6 +36,7 @@ from dpal.runs.phase_training import start_over
 from dpal.runs.predict import open_model, predict
 from dpal.runs.prepare_campaign import prepare
 from tests.conftest import CLASSES, WIDTH, small_values, write_blobs
+from tests.variants import quick_and_slow
 
 LEDGER = Path("artifacts/ledger.sqlite")
 AS_IT_IS = ImportSettings()
@@ -63,7 +64,7 @@ def reserved() -> list[str | None]:
 
 
 @pytest.mark.parametrize("method", ["least_squares", "prototypes"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", quick_and_slow(["visible", "hidden"], WAYS))
 def test_a_campaign_fits_certifies_and_predicts(method, way, workplace):
     folder = dpal.run(settings(method, **WAYS[way]))
     assert not any_failed(dpal.verify(folder, ledger=folder.ledger))

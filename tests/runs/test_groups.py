@@ -40,6 +40,7 @@ from dpal.training.evaluation import probabilities
 from dpal.training.protected_figures import confusion_counts
 from dpal.training.released_counts import ReleasedCounts, headline_of
 from tests.conftest import nothing_released, small_spec, write_blobs
+from tests.variants import quick_and_slow
 
 PERSONS = 400
 MODES: dict[str, dict[str, Any]] = {
@@ -71,7 +72,7 @@ def owners() -> dict[str, str]:
     return dict(zip(table["id"].to_pylist(), table["person"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", quick_and_slow(["hidden", "visible"], MODES))
 def test_whole_persons_are_selected_labeled_and_trained_on(persons, small, mode, monkeypatch):
     seen: list[np.ndarray] = []
     real = PrivateGradient.clipped_sum

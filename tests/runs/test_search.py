@@ -33,6 +33,7 @@ from dpal.runs import phase_training, search_settings
 from dpal.runs.phase_training import start_over
 from dpal.runs.prepare_campaign import prepare
 from tests.conftest import small_spec, small_values, write_blobs
+from tests.variants import quick_and_slow
 
 LEDGER = Path("artifacts/ledger.sqlite")
 SEARCH: dict[str, Any] = {"trials": [{"learning_rate": 1e-4}, {"learning_rate": 2.0}]}
@@ -300,7 +301,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", quick_and_slow(["visible", "hidden", "replace one"], MODES))
 def test_plans_spend_the_promise_with_a_search_as_without(mode):
     """The noise grows by what trials cost: no more, no less."""
     asked = {"privacy__epsilon": 8.0, **MODES[mode]}

@@ -25,6 +25,7 @@ from dpal.privacy import Adjacency, Unit
 from dpal.runs import labeling
 from dpal.runs.data_sets import register_data_set
 from tests.conftest import CLASSES
+from tests.variants import quick_and_slow
 
 QUERIES: dict[str, Any] = {"schedule__queries": [200]}
 MODES: dict[str, dict[str, Any]] = {
@@ -43,7 +44,7 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", quick_and_slow(["hidden queries", "noisy scores"], MODES))
 def test_everybody_trains_and_the_certificate_holds(workplace, small, mode):
     config = small(self_training={"epochs": 2}, **QUERIES, **MODES[mode])
     folder = dpal.run(config)

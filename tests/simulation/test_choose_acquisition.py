@@ -203,6 +203,7 @@ def test_the_best_mean_does_not_win_where_noise_may_have_made_it():
     assert choose_best(figures, labels=100).acquisition is ENTROPY
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_noise_alone_seldom_chooses_a_score_and_a_real_lead_does():
     """Three scores on five runs, 2,000 times.

@@ -158,6 +158,7 @@ def test_no_credentials(s3, file, monkeypatch):
     assert "AWS_ACCESS_KEY_ID" in str(refusal(lambda: bucket(s3).put(MODEL, file)))
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer(s3, file, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody listens there
     forget_connections()

@@ -80,6 +80,7 @@ def test_nobody_is_told_unless_somebody_listens(workplace, monkeypatch):
     assert not is_listened_to()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("orchestrated")
 def test_a_campaign_on_digits_from_start_to_certificate(to_a_file):
     pool = ROOT / "data" / "digits-pool.parquet"

@@ -164,6 +164,7 @@ def test_a_version_whose_certificate_does_not_hold_is_not_moved_to(client):
     assert "epsilon" in client.get_model_version("dpal-other", "1").tags[DECIDED]
 
 
+@pytest.mark.slow
 def test_protected_figures_are_compared_where_the_files_of_both_runs_are(client, monkeypatch):
     """No digest of protected records leaves, so that the registry alone does not tell."""
     mine, protected = {**RULE, "line": "mine", "most_loss": 0.1}, {"protected": True}

@@ -85,9 +85,10 @@ def a_batch(name: str, tmp_path) -> tuple[nn.Module, Tensor, Tensor]:
     return model.double(), inputs, torch.tensor([0, 2, 1, 1, 0, 2])
 
 
+WIDE = ("wide_resnet16_4",)  # its groups are those of resnet9, in four times as many channels
 CASES = [
     pytest.param(name, backend, views, id=f"{name}-{backend}-{'views' if views else 'once'}",
-                 marks=[pytest.mark.slow] if name in HEAVY else [])
+                 marks=[pytest.mark.slow] if name in HEAVY or name in WIDE else [])
     for name in ARCHITECTURES
     for backend in Backend
     if (name, backend) != ("equivariant_resnet9", Backend.OPACUS)  # refused
