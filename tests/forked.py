@@ -19,7 +19,7 @@ from flows.cli.terminal import _QUIET
 from tests.conftest import ROOT
 
 _FORKS = """
-import gc, json, os, sys
+import atexit, gc, json, os, sys, threading
 gc.disable()
 import dp_accounting.pld, matplotlib.pyplot, mlflow, pandas, prefect.context, pyarrow.parquet
 import scipy.optimize, scipy.stats, sklearn, sqlalchemy, torch
@@ -40,7 +40,22 @@ prefect.context.refresh_global_settings_context()
 gc.enable()
 os.chdir(asked["cwd"])
 sys.argv = ["-c", *asked["arguments"]]
-exec(asked["script"], {"__name__": "__main__"})
+code = 1
+try:
+    exec(asked["script"], {"__name__": "__main__"})
+    code = 0
+except SystemExit as ended:
+    code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    if isinstance(ended.code, str):
+        print(ended.code, file=sys.stderr)
+except BaseException:
+    sys.excepthook(*sys.exc_info())
+# As Python ends, but for taking apart all that was imported, which takes most of a second.
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)
 """
 
 
