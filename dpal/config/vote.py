@@ -86,6 +86,14 @@ class BallotVotingConfig(Section):
     """Answers leave with little noise only if what they cost, told with noise, is small, and with
     more noise else; this public guess of the share of teachers that agree sets how small: the mean
     over queries, or a list of shares, each for as many queries."""
+    gate: str | int | None = None
+    """Label that is asked first; where it is released as absent, its dependents are 0 at no cost
+    and more queries of the files are asked."""
+    dependents: list[str | int] = Field([])
+    """Labels that are 0 where the gate is; from knowledge or public records."""
+    queries: Count | None = None
+    """With a gate: queries that are paid for in full; null is all in the files, or with a sigma as
+    many as epsilon is sure to pay for."""
     blocks: Annotated[int, Field(ge=1, le=MOST_BLOCKS)] | None = None
     """How often so many queries may be asked in all; null is once, or what the account holds."""
 
@@ -126,6 +134,8 @@ class VoteConfig(RunConfig):
                 "voting.answer_from chooses threshold, threshold_sigma and sigma, for any votes; "
                 "leave these and voting.agreement out"
             )
+        if (voting.gate is None) != (not voting.dependents):
+            raise ValueError("voting.gate and voting.dependents belong together")
         if self.privacy.delta is None and self.privacy.records is None:
             raise ValueError(
                 "give privacy.records (private records of all teachers together) or privacy.delta; "

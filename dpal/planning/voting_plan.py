@@ -197,6 +197,11 @@ class CertifiedVoting:
             "bound": None if spec.bound is None else written_fields(spec.bound),
             **({"agreement": _agreement(spec)} if spec.agreement else {}),
             **({"charges": plain(spec.charges)} if spec.charges else {}),
+            **(
+                {}
+                if spec.gate is None
+                else {"gate": spec.gate, "dependents": list(spec.dependents)}
+            ),
             "releases": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in self.plan.releases()

@@ -80,9 +80,13 @@ def rule_words(summary: Mapping[str, Any]) -> str:
         if threshold is None
         else f", answered above {threshold:g} votes (noise {summary['threshold_sigma']:g})"
     )
+    gated = ""
+    if summary.get("gate") is not None:
+        dependents = ", ".join(map(str, summary["dependents"]))
+        gated = f", label {summary['gate']} first and {dependents} only where it is present"
     return (
         f"{summary['mechanism']} voting of {summary['teachers']} teachers on {summary['labels']} "
-        f"labels, sigma {summary['sigma']:g}{limit}{checked}"
+        f"labels, sigma {summary['sigma']:g}{limit}{checked}{gated}"
     )
 
 
@@ -171,6 +175,8 @@ def _expected_cells(found: Mapping[str, Any]) -> dict[str, str]:
         f"queries paid for, {mode}": f"all {asked:,}" if count == asked else f"{count:,}"
         for mode, count in paid.items()
     }
+    if "queries" in found:
+        cells["queries expected"] = f"{found['queries']:,.1f} of {asked:,}"
     cells["answers expected"] = f"{found['answers']:,.1f}"
     for key, name in _FIGURES.items():
         if key in found:
@@ -242,6 +248,40 @@ def advice_table(options: Sequence[Mapping[str, Any]]) -> Table:
         for option in options
     )
     return table("Mechanisms", rows)
+
+
+def absence_table(names: Sequence[str], shares: NDArray[np.float64]) -> Table:
+    """Of the public records without one label, the share without another one.
+
+    Args:
+      names: k names.
+      shares: (k, k), as of `absent_together`.
+    """
+    rows = (
+        {
+            "without": name,
+            **{
+                other: "" if first == second else f"{shares[first, second]:.3f}"
+                for second, other in enumerate(names)
+            },
+        }
+        for first, name in enumerate(names)
+    )
+    return table("Labels that are absent together", rows)
+
+
+def gate_table(options: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
+    """Gates, what they save and what they lose; the one that saves most first."""
+    rows = (
+        {
+            "gate": names[option["gate"]],
+            "dependents": ", ".join(names[label] for label in option["dependents"]),
+            "queries": f"{option['times']:.2f} times as many",
+            "positives lost": f"{option['lost']:.1%} of the dependents'",
+        }
+        for option in options
+    )
+    return table("Gates", rows)
 
 
 def answer_rates_table(names: Sequence[str], labels: NDArray[np.integer]) -> Table:

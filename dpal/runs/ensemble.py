@@ -41,6 +41,7 @@ from dpal.runs.recorded_account import charged_by_answers, earlier_bound
 from dpal.runs.run import ConfiguredRun
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.runs.vote_account import Account
+from dpal.runs.vote_request import asked_first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,10 +300,7 @@ def voting_spec(
                 "model": plain(model),
             }
         ),
-        gate=None if voting.gate is None else _label(voting.gate, class_names, model.classes),
-        dependents=tuple(
-            _label(dependent, class_names, model.classes) for dependent in voting.dependents
-        ),
+        **asked_first(voting.gate, voting.dependents, class_names, model.classes),
     )
     return fitted(
         spec,
@@ -334,17 +332,6 @@ def reading_settings(config: PateConfig, **changed: Any) -> CampaignConfig:
         "runtime": config.runtime.model_dump(),
     }
     return parse_config({**values, **changed})
-
-
-def _label(asked: str | int, names: tuple[str, ...], labels: int) -> int:
-    if isinstance(asked, int) and 0 <= asked < labels:
-        return asked
-    if asked in names:
-        return names.index(str(asked))
-    allowed = ", ".join(names) or f"numbers from 0 to {labels - 1}"
-    raise ConfigError.before_release(
-        f"voting.gate and voting.dependents name labels, and {asked!r} is none of {allowed}"
-    )
 
 
 def record_ensemble(ensemble: Ensemble) -> None:

@@ -43,7 +43,7 @@ from dpal.voting.agreement_guess import noisy_quantiles
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.charged_by_outcome import release_charged_by_outcome
 from dpal.voting.cost_bounded import release_within
-from dpal.voting.draw_answers import release
+from dpal.voting.draw_answers import UNANSWERED, release
 from dpal.voting.gated_labels import Dependencies, release_with_gate
 from dpal.voting.mechanism_advice import LabelStatistics, noisy_summary
 
@@ -253,7 +253,9 @@ def _drawn(
     dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
     answers = spec.blocks[block - 1] * spec.rule.labels
     budget = VotingFilter.of_answers(replace(spec.rule, labels=1), answers)
-    return release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure()).labels, {}
+    gated = release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure()).labels
+    asked = int((gated[:, spec.gate] != UNANSWERED).sum())
+    return gated, {"asked": str(asked)}
 
 
 def _block_for(account: Account, ledger: CampaignLedger, table: pa.Table) -> int:

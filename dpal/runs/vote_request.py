@@ -16,6 +16,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.vote import VoteConfig
 from dpal.data.ballot_files import CastBallots, read_ballots
+from dpal.data.class_names import label_number
 from dpal.data.partitions import require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
@@ -23,7 +24,13 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.hold import before_from
 from dpal.ledger.release_records import release_from
 from dpal.planning.vote_calibration import fitted
-from dpal.planning.voting_plan import CertifiedVoting, VotingSpec, certify_voting, equal_blocks
+from dpal.planning.voting_plan import (
+    CertifiedVoting,
+    VotingSpec,
+    certify_voting,
+    equal_blocks,
+    most_queries,
+)
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.recorded_account import charged_by_answers, earlier_bound
@@ -59,6 +66,9 @@ class VoteRequest:
     agreement: float | Sequence[float] | None = None
     answer_from: float | None = None
     answered_share: float | None = None
+    gate: str | int | None = None
+    dependents: Sequence[str | int] = ()
+    queries: int | None = None
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     by_settings: bool = False
 
@@ -150,6 +160,11 @@ class VoteRequest:
     def spec(self) -> VotingSpec:
         """The account that is asked for; without a sigma, with the least that fits."""
         single = self.cast.single_label
+        if self.queries is not None and self.gate is None:
+            raise ConfigError.before_release(
+                f"{self.written('queries')} says how many queries are paid for in full where a "
+                "gate saves some; without one all queries in the files are asked, so leave it out"
+            )
         confidence = None
         if self.threshold is not None and self.threshold_sigma is not None:
             confidence = Confidence(threshold=self.threshold, sigma=self.threshold_sigma)
@@ -174,7 +189,19 @@ class VoteRequest:
             rule=rule,
             blocks=self._blocks(),
             before=self._before(),
+            **asked_first(
+                self.gate,
+                self.dependents,
+                self.cast.names,
+                rule.labels,
+                keys=(self.written("gate"), self.written("dependents")),
+            ),
         )
+        if spec.gate is not None and self.sigma is not None and not self._chosen_queries:
+            # As many as the promise is sure of: what a gate saves serves the rest of the file.
+            fit = most_queries(replace(spec, rule=replace(rule, sigma=self.sigma)))
+            each = max(1, min(self.ballots.queries, fit // len(spec.blocks)))
+            spec = replace(spec, blocks=equal_blocks(each, len(spec.blocks)))
         return fitted(
             spec,
             sigma=self.sigma,
@@ -186,12 +213,24 @@ class VoteRequest:
 
     def _blocks(self) -> tuple[int, ...]:
         """Queries of each block; of an account that is there already its own."""
+        return self._held_blocks or equal_blocks(
+            self.queries or self.ballots.queries, self.blocks or 1
+        )
+
+    @property
+    def _chosen_queries(self) -> bool:
+        """Whether somebody said how many queries are paid for, or an account holds them."""
+        return self.queries is not None or bool(self._held_blocks)
+
+    @cached_property
+    def _held_blocks(self) -> tuple[int, ...]:
+        """Queries of each block of an account that is there already; none of another one."""
         folder = CampaignFolder(self.runtime.artifacts / (self.name or UNNAMED))
         if self.name is not None and (folder.root / RECORD).is_file():
             block_sizes = tuple(folder.read_record()["plan"].get("blocks", ()))
             if block_sizes and self.blocks in (None, len(block_sizes)):
                 return block_sizes
-        return equal_blocks(self.ballots.queries, self.blocks or 1)
+        return ()
 
     def _before(self) -> PriorSpend:
         """What the account that `after` names holds, and what was counted before it.
@@ -233,3 +272,26 @@ class VoteRequest:
     def certified(self) -> CertifiedVoting:
         """The account, certified to keep its promise whatever the votes are."""
         return certify_voting(self.spec)
+
+
+def asked_first(
+    gate: str | int | None,
+    dependents: Sequence[str | int],
+    names: tuple[str, ...],
+    labels: int,
+    *,
+    keys: tuple[str, str] = ("voting.gate", "voting.dependents"),
+) -> dict[str, Any]:
+    """Gate and dependents of a `VotingSpec`, from names or numbers of labels.
+
+    Raises:
+      ConfigError: there is no such label.
+    """
+    if gate is None:
+        return {}
+    return {
+        "gate": label_number(gate, names, labels, key=keys[0]),
+        "dependents": tuple(
+            label_number(dependent, names, labels, key=keys[1]) for dependent in dependents
+        ),
+    }

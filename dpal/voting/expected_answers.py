@@ -20,6 +20,8 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
 from dpal.voting.ballots import Ballots, Choices, require_fitting
+from dpal.voting.gated_labels import Dependencies
+from dpal.voting.label_dependencies import answered_chances
 
 Floats = NDArray[np.float64]
 
@@ -69,9 +71,48 @@ def expected_answers(
         yes, given = _set_chances(rule, ballots)
     else:
         counts = ballots.counts(rule)
-        yes = scipy.special.ndtr((2 * counts - rule.teachers) / (math.sqrt(2) * rule.answer_sigma))
+        yes = _yes_chances(rule, counts)
         given = _given(rule, np.maximum(counts, rule.teachers - counts))
     return _of_labels(yes, given, truth)
+
+
+def expected_with_gate(
+    rule: VotingRule,
+    ballots: Ballots,
+    dependencies: Dependencies,
+    answers: int,
+    truth: NDArray[np.integer] | None = None,
+) -> tuple[float, ExpectedAnswers]:
+    """How many queries of a gated vote are answered, and how right that is.
+
+    Args:
+      rule: binary voting.
+      ballots: of every teacher, in the order of asking.
+      dependencies: gate and dependents.
+      answers: of single labels that are paid for, whatever the votes are.
+      truth: as of `expected_answers`.
+
+    Raises:
+      DataError: the ballots are not of the rule's teachers and labels.
+      ParameterError: true labels are of another shape.
+    """
+    require_fitting(rule, ballots)
+    if truth is not None and truth.shape != (ballots.queries, rule.labels):
+        raise ParameterError(f"true labels of shape {truth.shape} are not those of the queries")
+    if not ballots.queries:
+        return 0.0, ExpectedAnswers(answers=0.0)
+    yes = _yes_chances(rule, ballots.counts(rule))
+    present = yes[:, dependencies.gate].copy()
+    asked = answered_chances(rule, dependencies, present, answers)
+    yes[:, dependencies.dependents] *= present[:, None]
+    given = np.repeat(asked[:, None], rule.labels, axis=1)
+    return float(asked.sum()), _of_labels(yes, given, truth)
+
+
+def _yes_chances(rule: VotingRule, counts: Floats) -> Floats:
+    """Chance of yes by counts of yes; same shape."""
+    chances = scipy.special.ndtr((2 * counts - rule.teachers) / (math.sqrt(2) * rule.answer_sigma))
+    return np.asarray(chances)
 
 
 def _given(rule: VotingRule, largest: Floats) -> Floats:

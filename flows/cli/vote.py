@@ -86,6 +86,20 @@ def vote_command(
                      "it. An unanswered query is charged less than an answered one, and asking "
                      "stops when the promise is spent."),
     ] = None,
+    gate: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="Label that is asked first: where it is released as "
+                     "absent, its dependents are 0 at no cost, and more queries are asked."),
+    ] = None,
+    dependents: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL[,LABEL...]", help="Labels that are 0 where the gate is."),
+    ] = None,
+    queries: Annotated[
+        int | None,
+        typer.Option(min=1, help="With a gate: queries that are paid for in full; default: all in "
+                     "the files, or with a sigma as many as epsilon is sure to pay for."),
+    ] = None,
     cut: Annotated[float, typer.Option(help="Scores above it are a yes; public.")] = 0.5,
     blocks: Annotated[
         int | None,
@@ -157,6 +171,8 @@ def vote_command(
     """
     if not sweep and (threshold is None) != (threshold_sigma is None):
         raise ConfigError.before_release("--threshold and --threshold-sigma belong together")
+    if (gate is None) != (dependents is None):
+        raise ConfigError.before_release("--gate and --dependents belong together")
     if explain and sweep:
         raise ConfigError("--explain and --sweep are two views; ask for one of them")
     if sweep and (agreement is not None or answered_share is not None):
@@ -207,6 +223,9 @@ def vote_command(
         agreement=_agreement(agreement),
         answer_from=answer_from,
         answered_share=answered_share,
+        gate=gate,
+        dependents=() if dependents is None else tuple(dependents.split(",")),
+        queries=queries,
         runtime=runtime_from(settings),
     )
     true = None if truth is None else true_labels(truth, request.cast)

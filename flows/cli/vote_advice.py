@@ -7,12 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpal.data.ballot_files import public_labels, read_ballots
 from dpal.errors import ConfigError, PlanRejected
 from dpal.planning.vote_thresholds import answer_chance, choose_threshold
 from dpal.planning.voting_plan import least_summary_sigma
 from dpal.reports.vote_report import (
+    absence_table,
     advice_table,
+    gate_table,
     recognition_words,
     threshold_table,
     vote_cost_table,
@@ -20,10 +25,12 @@ from dpal.reports.vote_report import (
 from dpal.runs.vote_request import VoteRequest
 from dpal.voting.agreement_guess import shares_between, shares_of_public
 from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.label_dependencies import FOLLOWS, absent_together, gate_options
 from dpal.voting.mechanism_advice import LabelStatistics, from_public, options
 from flows.cli.vote_view import VoteCostView
 
 _ANSWER_FROM = (0.5, 0.6, 0.7, 0.8, 0.9)  # of the teachers
+_MATRIX, _GATES = 12, 5  # labels of a matrix that is shown, and gates
 _TOO_MANY = 0.1  # of the teachers: noise that moves a share by a tenth
 
 
@@ -47,6 +54,7 @@ def mechanism_advice(
         )
     lines: list[str] = []
     bought: dict[str, Any] = {}
+    dependencies = VoteCostView(record={})
     if public is not None:
         labels = public_labels(public)
         if labels.shape[1] != ballots.labels:
@@ -56,6 +64,7 @@ def mechanism_advice(
             )
         statistics = from_public(labels, consensus=consensus)
         lines.append(f"from {len(labels):,} public records, at a consensus of {consensus:.0%}")
+        dependencies = _dependencies(labels.astype(np.int64), request)
     else:
         summary, bought = _paid_summary(request, float(pay or 0.0))
         if not isinstance(summary, LabelStatistics):  # ballots are sets of labels here
@@ -89,9 +98,38 @@ def mechanism_advice(
             "source": statistics.source,
             "consensus": statistics.consensus,
             **({"paid": bought} if bought else {}),
+            **dependencies.record,
         },
-        tables=(advice_table(record),),
-        lines=tuple(lines),
+        tables=(advice_table(record), *dependencies.tables),
+        lines=(*lines, *dependencies.lines),
+    )
+
+
+def _dependencies(labels: NDArray[np.int64], request: VoteRequest) -> VoteCostView:
+    """Which labels are absent together on public records, and which gates save questions."""
+    if labels.shape[1] < 2:
+        return VoteCostView(record={})
+    shares, names = absent_together(labels), request.cast.names
+    names = names or tuple(map(str, range(labels.shape[1])))
+    found = [
+        {"gate": option.dependencies.gate, "dependents": list(option.dependencies.dependents),
+         "times": option.times, "lost": option.lost}
+        for option in gate_options(labels)
+    ]  # fmt: skip
+    shown = [absence_table(names, shares)] if len(names) <= _MATRIX else []
+    return VoteCostView(
+        record={
+            "absent_together": [
+                [None if np.isnan(share) else share for share in row] for row in shares.tolist()
+            ],
+            "gates": found,
+        },
+        tables=(*shown, gate_table(found[:_GATES], names)) if found else tuple(shown),
+        lines=(
+            f"a gate is asked first, and labels that {FOLLOWS:.0%} of the records without it lack "
+            "are 0 without it (--gate, --dependents): what it loses is not asked for; where labels "
+            "are rare any gate seems to do, and loses most of them",
+        ),
     )
 
 

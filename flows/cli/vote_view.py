@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.votes.cost_analysis import Mode, VoteCostKind, analyse, claim_of
-from dpal.errors import ConfigError
+from dpal.errors import ConfigError, ParameterError
 from dpal.planning.vote_thresholds import choose_threshold
 from dpal.planning.voting_plan import VotingSpec, equal_blocks, least_sigma, most_queries, total_of
 from dpal.reports.report import Table
@@ -26,9 +26,10 @@ from dpal.reports.vote_report import (
     vote_cost_table,
 )
 from dpal.runs.vote_request import VoteRequest
-from dpal.voting.ballots import votes_for
-from dpal.voting.expected_answers import expected_answers
+from dpal.voting.ballots import Ballots, votes_for
+from dpal.voting.expected_answers import expected_answers, expected_with_gate
 from dpal.voting.flip_rate import turned_by_noise
+from dpal.voting.gated_labels import Dependencies
 from flows.cli.sweep_values import sweep_values
 
 _SWEPT = ("sigma", "limit", "epsilon", "queries", "answer_from", "threshold", "threshold_sigma")
@@ -122,7 +123,9 @@ def _point(
     queries = int(values.get("queries", request.ballots.queries))
     changed: dict[str, Any] = {key: one for key, one in values.items() if key != "queries"}
     swept_request = request.changed(**changed) if changed else request
-    spec = replace(swept_request.spec, blocks=equal_blocks(queries, request.blocks or 1))
+    spec = swept_request.spec
+    if "queries" in values or spec.gate is None:
+        spec = replace(spec, blocks=equal_blocks(queries, request.blocks or 1))
     if swept_request.answer_from is not None:
         if "queries" in values:  # of others than the request's own, which are fitted already
             spec = replace(spec, rule=choose_threshold(spec, swept_request.answer_from))
@@ -154,6 +157,8 @@ def _expected(
 
     Answers are those of queries that are paid for by `exact`. Private.
     """
+    if spec.gate is not None:
+        return _expected_with_gate(request, spec, truth)
     asked = request.ballots.rows(slice(0, queries))
     votes, target = votes_for(spec.rule, asked), spec.target
     epsilons, paid_for = {}, {}
@@ -178,12 +183,36 @@ def _expected(
     }
 
 
+def _expected_with_gate(
+    request: VoteRequest, spec: VotingSpec, truth: Truth | None
+) -> dict[str, Any]:
+    """How many queries a gate has answered by what one block is sure to pay for. Private."""
+    ballots = request.ballots
+    if spec.gate is None or not isinstance(ballots, Ballots):
+        raise ParameterError("only labels have a gate")
+    dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
+    answers = spec.blocks[0] * spec.rule.labels
+    queries, figures = expected_with_gate(spec.rule, ballots, dependencies, answers, truth)
+    return {
+        "kind": VoteCostKind.EXPECTATION.value,
+        "epsilon": spec.target.epsilon,
+        "asked": ballots.queries,
+        "queries": queries,
+        "epsilons": {},
+        "paid_for": {"without a gate, whatever the votes are": spec.blocks[0]},
+        **({"answers": figures.answers} if truth is None else asdict(figures)),
+    }
+
+
 def modes_of(request: VoteRequest, private: bool) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The same queries, counted in several ways; and what must be said beside it."""
     spec = request.spec
-    votes = votes_for(spec.rule, request.ballots)
+    # With a gate fewer labels are asked than all of these, so that their own cost says nothing.
+    gated = spec.gate is not None
+    ballots = request.ballots.rows(slice(0, spec.blocks[0])) if gated else request.ballots
+    votes = votes_for(spec.rule, ballots)
     modes = [Mode.DATA_INDEPENDENT, Mode.SHARPENED]
-    modes += [Mode.EXACT, Mode.PAPERNOT] if private else []
+    modes += [Mode.EXACT, Mode.PAPERNOT] if private and not gated else []
     rows = []
     for mode in modes:
         analysis = analyse(spec.rule, votes, mode=mode, delta=spec.target.delta)
