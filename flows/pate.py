@@ -10,12 +10,14 @@ from dpal.config.pate import PateConfig
 from dpal.runs.baselines import CAMPAIGNS, KNN, NON_PRIVATE, Judge, run_baselines
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.kinds import VOTING
+from dpal.runs.query_rounds import CHOOSER
 from dpal.runs.student import STUDENT
 from dpal.runs.teachers import TEACHERS
 from flows.campaign import run_campaign
 from flows.whole_run import WHOLE_RUN, conduct
 from tasks.boundary import flow
 from tasks.pate import (
+    choose_queries,
     close_student,
     deal_records,
     embed_records,
@@ -57,8 +59,11 @@ def _vote_and_learn(ensemble: Ensemble) -> Ensemble:
     tell_run(ensemble, "the plan is certified; teachers are trained")
     deal_records(ensemble)
     train(ensemble, TEACHERS)
-    release_labels(ensemble)
-    track_spent(ensemble)
+    for number in ensemble.rounds:
+        train(ensemble, CHOOSER)
+        choose_queries(ensemble, number)
+        release_labels(ensemble, number)
+        track_spent(ensemble)
     tell_run(ensemble, "votes are released; the student learns")
     train(ensemble, STUDENT)
     close_student(ensemble)

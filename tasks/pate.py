@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dpal.runs import baselines, ensemble, ensemble_hold, ensemble_votes, student, teachers
+from dpal.runs import (
+    baselines,
+    ensemble,
+    ensemble_hold,
+    ensemble_votes,
+    query_rounds,
+    student,
+    teachers,
+)
 from dpal.runs import embed_records as embedding
 from tasks.boundary import releasing_task, task
 
@@ -10,6 +18,7 @@ embed_records = task()(embedding.embed_records)
 hold_ensemble = task()(ensemble_hold.hold_ensemble)
 record_ensemble = task()(ensemble.record_ensemble)
 deal_records = task()(teachers.deal_records)
+choose_queries = task()(query_rounds.choose_queries)
 release_labels = releasing_task(ensemble_votes.release_labels)
 close_student = task()(student.close_student)
 judge_campaign = task()(baselines.judge_campaign)

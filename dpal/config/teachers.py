@@ -12,6 +12,7 @@ from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS, MOST_BLOCKS, Confi
 from dpal.config.guarded import Guarded
 from dpal.config.section import AgreementShare, Count, MeanAgreement, Section, Share
 from dpal.config.settings_form import choice
+from dpal.planning.campaign_spec import Acquisition
 from dpal.planning.public_selection import FineTuning
 from dpal.planning.student_recipe import StudentTraining
 
@@ -22,6 +23,15 @@ class Cut(StrEnum):
     HALF = "half"
     GLOBAL = "global"
     PER_LABEL = "per_label"
+
+
+class QueryAcquisition(StrEnum):
+    """Which public records teachers are asked about next."""
+
+    RANDOM = Acquisition.RANDOM.value
+    LEAST_CONFIDENCE = Acquisition.LEAST_CONFIDENCE.value
+    MARGIN = Acquisition.MARGIN.value
+    ENTROPY = Acquisition.ENTROPY.value
 
 
 AUTO = "auto"  # a column named group, where there is one
@@ -117,6 +127,12 @@ class VotingConfig(Section):
     with noise, is small, and with more noise else; null charges the worst votes."""
     queries: Count = 100
     """Public records that are labeled for the student."""
+    rounds: int = Field(1, ge=1, le=100)
+    """Parts in which these queries are asked, one after the other; each is a release of its own."""
+    acquisition: QueryAcquisition = QueryAcquisition.RANDOM
+    """Of several rounds: which public records are asked next. random, or those that a student of
+    the answers so far is least sure of by least_confidence, margin or entropy; free, as it reads
+    public records and released answers alone."""
     blocks: int = Field(0, ge=0, le=MOST_BLOCKS - 1, title="Further blocks")
     """Of block_size queries each, for campaigns whose labeler these teachers are."""
     block_size: Count = 100
@@ -129,8 +145,23 @@ class VotingConfig(Section):
     seed: NonNegativeInt = 0
     """Of which records are asked; public."""
 
+    @property
+    def round_sizes(self) -> tuple[int, ...]:
+        """Queries of each round, as equal as they can be."""
+        each, more = divmod(self.queries, self.rounds)
+        return tuple(each + (number < more) for number in range(self.rounds))
+
     @model_validator(mode="after")
     def _together(self) -> Self:
+        if self.rounds > self.queries:
+            raise ValueError(
+                f"voting.rounds {self.rounds} have no query each: voting.queries is {self.queries}"
+            )
+        if self.rounds == 1 and self.acquisition is not QueryAcquisition.RANDOM:
+            raise ValueError(
+                f"voting.acquisition {self.acquisition} asks a student of earlier answers, and "
+                "there is one round; set voting.rounds to 2 or more, or acquisition: random"
+            )
         if (self.threshold is None) != (self.threshold_sigma is None):
             raise ValueError("voting.threshold and voting.threshold_sigma belong together")
         if (self.gate is None) != (not self.dependents):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.reports.figures.methods_by_label import labels_figure
@@ -16,7 +16,15 @@ from dpal.reports.methods_tables import (
     methods_table,
 )
 from dpal.reports.plan_and_phase_tables import terms
-from dpal.reports.report import Block, Picture, Report, capital, section
+from dpal.reports.report import (
+    Block,
+    Picture,
+    Report,
+    ReportSection,
+    capital,
+    section,
+    table,
+)
 from dpal.reports.run_report import RunFacts, run_report
 from dpal.reports.validation_figures import figures_in, headline, percent
 from dpal.reports.vote_report import (
@@ -56,6 +64,7 @@ def pate_report(facts: RunFacts, metrics: Mapping[str, Any], methods: Methods) -
             section(
                 "Teachers and votes", f"{rule} label.", *method_findings(summary, metrics, methods)
             ),
+            *([_rounds(metrics["rounds"])] if "rounds" in metrics else []),
             section("What it bought", methods_table(methods), *labels),
         ),
         uncovered=(
@@ -69,6 +78,33 @@ def pate_report(facts: RunFacts, metrics: Mapping[str, Any], methods: Methods) -
             (percent(value), f"{name} of the student", "on the validation set"),
         ),
     )
+
+
+def _rounds(rounds: Sequence[Mapping[str, Any]]) -> ReportSection:
+    """Which public records were asked in each round, and why."""
+    rows = (
+        {
+            "round": told["round"],
+            "asked": f"{told['asked']:,}",
+            "answered": f"{told['answered']:.1%}",
+            "chosen": "by chance" if told["unsure"] is None else "by a student of earlier answers",
+            "unsure": _unsure(told["unsure"]),
+            "unsure of all that were left": _unsure(told["unsure_of_others"]),
+        }
+        for told in rounds
+    )
+    return section(
+        "Which records were asked",
+        "Each round asks the public records that a student of the answers so far is least sure of, "
+        "or some by chance. The choice reads public records and released answers alone, so that it "
+        "costs nothing; how many are asked was fixed beforehand. The files asked-1.parquet, "
+        "asked-2.parquet and so on have every record with its score.",
+        table("Rounds", rows),
+    )
+
+
+def _unsure(score: float | None) -> str:
+    return "-" if score is None else f"{score:.3f}"
 
 
 def method_findings(
@@ -119,9 +155,9 @@ def _of_labels(summary: Mapping[str, Any], methods: Methods, figure: str) -> tup
     """One figure of every label, as a table and as bars."""
     below = f"epsilon {summary['epsilon']:.3f} of {summary['target_epsilon']:g}, {terms(summary)}"
     drawn = labels_figure(methods, figure=figure, below=below)
-    table = labels_table(methods, figure=figure)
-    alt = f"{table.title}, as in the table: {', '.join(WORDS[name] for name in methods)}."
-    return table, Picture(name=f"labels-{figure}", alt=alt, png=as_png(drawn))
+    figures = labels_table(methods, figure=figure)
+    alt = f"{figures.title}, as in the table: {', '.join(WORDS[name] for name in methods)}."
+    return figures, Picture(name=f"labels-{figure}", alt=alt, png=as_png(drawn))
 
 
 def _figure_of(method: Mapping[str, Any]) -> tuple[str, float] | None:

@@ -32,10 +32,10 @@ from dpal.models.build_model import build_model
 from dpal.planning.voting_plan import COHORT
 from dpal.privacy import PrivacyTarget, Unit
 from dpal.randomness import secure
+from dpal.runs.asked_queries import asked_rows
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble import Ensemble, reading_settings
 from dpal.runs.ensemble_shares import further_shares
-from dpal.runs.ensemble_votes import asked_rows
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import commit_to, open_ledger
 from dpal.runs.released_phase import released_weights

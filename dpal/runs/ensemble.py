@@ -143,13 +143,30 @@ class Ensemble(ConfiguredRun[VotingPlan]):
         return self.class_names or tuple(str(number) for number in range(self.model.classes))
 
     @property
+    def rounds(self) -> range:
+        """Numbers of the blocks whose queries are the student's."""
+        return range(1, self.config.voting.rounds + 1)
+
+    @property
     def offered(self) -> int:
         """Public records that are asked; more than the queries paid for where a gate saves some."""
-        rule, queries = self.spec.rule, self.spec.blocks[0]
+        return min(self.public_rows, sum(map(self.offered_in, self.rounds)))
+
+    def offered_in(self, number: int) -> int:
+        """The same of a round; fewer where no public record is left."""
+        rule, queries = self.spec.rule, self.spec.blocks[number - 1]
         if self.spec.gate is None:
             return queries
         first = rule.labels - len(self.spec.dependents)
-        return min(self.public_rows, math.ceil(queries * rule.labels / first))
+        return math.ceil(queries * rule.labels / first)
+
+    def asked_file(self, number: int) -> Path:
+        """Which public records a round asks, and how unsure the student was of them; public."""
+        return self.files.root / f"asked-{number}.parquet"
+
+    def chooser_file(self, number: int) -> Path:
+        """Weights of the student that chooses the queries of a round; public."""
+        return self.files.root / f"chooser-{number}.safetensors"
 
 
 def prepare_ensemble(config: PateConfig) -> Ensemble:
@@ -212,10 +229,10 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
             "teachers; lower teachers.count"
         )
     spec = voting_spec(config, opened.rows, opened.spec.model, opened.class_names)
-    if held.rows < spec.blocks[0]:
+    if held.rows < config.voting.queries:
         raise ParameterError.before_release(
-            f"voting.queries {spec.blocks[0]:,} are asked for and there are {held.rows:,} public "
-            "records; lower it"
+            f"voting.queries {config.voting.queries:,} are asked for and there are {held.rows:,} "
+            "public records; lower it"
         )
     certified = certify_voting(spec)
     ensemble = Ensemble(
@@ -290,7 +307,7 @@ def voting_spec(
         name=config.name,
         target=target,
         rule=rule,
-        blocks=(voting.queries, *(voting.block_size for _ in range(voting.blocks))),
+        blocks=(*voting.round_sizes, *(voting.block_size for _ in range(voting.blocks))),
         teachers=digest(
             {
                 "training": config.teachers.model_dump(
@@ -336,12 +353,15 @@ def reading_settings(config: PateConfig, **changed: Any) -> CampaignConfig:
 
 def record_ensemble(ensemble: Ensemble) -> None:
     """Writes what later commands need to know."""
-    summary = ensemble.certified.summary()
+    summary, queries = ensemble.certified.summary(), ensemble.config.voting.queries
     ensemble.folder.write_record(
         {
             "kind": ensemble.kind,
             "name": ensemble.config.name,
-            "plan": {**summary, "phases": [{"phase": 0, "cohort_size": summary["blocks"][0]}]},
+            "plan": {
+                **summary,
+                "phases": [{"phase": 0, "cohort_size": queries}],
+            },
             "task": ensemble.model.task.value,
             "classes": ensemble.model.classes,
             "class_names": list(ensemble.class_names),

@@ -36,6 +36,7 @@ from dpal.runs.ensemble import Ensemble, plan_ensemble, prepare_ensemble, record
 from dpal.runs.ensemble_hold import hold_ensemble
 from dpal.runs.ensemble_votes import release_labels
 from dpal.runs.execute import execute_run
+from dpal.runs.query_rounds import CHOOSER, choose_queries, train_chooser
 from dpal.runs.run_facts import facts_of
 from dpal.runs.shown_results import Shown
 from dpal.runs.student import STUDENT, close_student, train_on_votes
@@ -50,7 +51,7 @@ from dpal.runs.vote_account import certify_votes
 class VotingRuns(UseCases[PateConfig, Ensemble]):
     """What private voting does."""
 
-    trainings = (TEACHERS, STUDENT)
+    trainings = (TEACHERS, CHOOSER, STUDENT)
 
     def plan(self, config: PateConfig) -> Ensemble:
         """Looks at the data and certifies a plan. Releases nothing, writes nothing."""
@@ -68,7 +69,10 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
         embed_records(run)
         deal_records(run)
         train_teachers(run)
-        release_labels(run)
+        for number in run.rounds:
+            train_chooser(run)
+            choose_queries(run, number)
+            release_labels(run, number)
         train_on_votes(run)
         close_student(run)
         run_baselines(run, execute_run)
@@ -139,7 +143,9 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
         return Tracked(
             parameters={
                 **{f"voting.{key}": value for key, value in vars(spec.rule).items()},
-                "voting.queries": spec.blocks[0],
+                "voting.queries": config.voting.queries,
+                "voting.rounds": config.voting.rounds,
+                "voting.acquisition": config.voting.acquisition.value,
                 "student.method": config.student.method,
                 "model": ensemble.model.name,
             },

@@ -17,16 +17,15 @@ from dpal.errors import LabelError
 from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.models.build_model import build_model
 from dpal.reports.validation_figures import as_metrics, headline, percent
+from dpal.runs.asked_queries import answers_until, asked_rows, rounds_told
 from dpal.runs.ballot_tables import told_of
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.ensemble_hold import require_held
-from dpal.runs.ensemble_votes import asked_rows
 from dpal.runs.measured_figures import public_figures
 from dpal.runs.notify import notify
 from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.runs.student_quality import evaluate_model, keep_judgement
 from dpal.runs.teachers import load_inputs, load_rows, scores_of
-from dpal.runs.vote_account import read_released
 from dpal.training.semi_supervised import student_steps, train_student
 from dpal.voting.draw_answers import UNANSWERED
 
@@ -36,15 +35,15 @@ def train_on_votes(ensemble: Ensemble) -> None:
     path = ensemble.files.model
     if path.exists():
         return
-    released = ensemble.account.released_file(1)
-    _, labels = read_released(released)
+    last = ensemble.rounds[-1]
+    rows, labels = answers_until(ensemble, last)
     if not (labels != UNANSWERED).any():
-        told = told_of(released)
+        told = told_of(ensemble.account.released_file(last))
         raise LabelError(
             f"no answer left the teachers{f', {told}' if told else ''}; what was reserved stays "
             "spent, vote under another name with more sigma or fewer queries"
         )
-    model = student_from(ensemble, asked_rows(ensemble), labels)
+    model = student_from(ensemble, rows, labels)
     with atomic_write(path) as temporary:
         save_file({name: tensor.cpu() for name, tensor in model.state_dict().items()}, temporary)
 
@@ -79,7 +78,8 @@ def close_student(ensemble: Ensemble) -> None:
     model = build_model(ensemble.model)
     model.load_state_dict(load_file(files.model))
     judged = evaluate_model(ensemble, model.to(ensemble.device))
-    _, labels = read_released(ensemble.account.released_file(1))
+    _, labels = answers_until(ensemble, ensemble.rounds[-1])
+    rounds = rounds_told(ensemble)
     metrics = {
         "phase": 0,
         "labels": int((labels != UNANSWERED).reshape(len(labels), -1).any(axis=1).sum()),
@@ -87,13 +87,19 @@ def close_student(ensemble: Ensemble) -> None:
         "campaign_epsilon": ensemble.certified.epsilon,
         "cohorts": [],
         **_truth_of(ensemble, labels),
+        **({"rounds": rounds} if rounds else {}),
     }
     keep_judgement(ensemble, ensemble.kind, _promised(ensemble, judged))
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
     with ensemble.account.ledger() as ledger:
         last = ledger.entries()[-1]
     files.close(
-        listed=[files.selection, files.model, files.metrics],
+        listed=[
+            files.selection,
+            files.model,
+            files.metrics,
+            *(ensemble.asked_file(each["round"]) for each in rounds),
+        ],
         phase=0,
         plan=ensemble.certified.plan.digest,
         ledger_head={"sequence": last.sequence, "digest": last.digest},
