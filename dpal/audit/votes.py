@@ -20,10 +20,13 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.two_worlds import two_worlds
+from dpal.errors import ParameterError
 from dpal.planning.voting_plan import COHORT, VotingPlan
+from dpal.privacy import Adjacency
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.draw_answers import UNANSWERED, release
+from dpal.voting.neighbour_votes import NeighbourVotes, VotingRecords, near_answers
 
 TRANSCRIPTS = 1024  # in each world
 _MOST_QUERIES = 128  # of one transcript
@@ -102,6 +105,49 @@ def vote_findings(
         )
         what = f"ballots by {queries:,} answers, {agree:.0%} agree"
         findings.append(two_worlds(what, there, absent, claim, delta=plan.target.delta))
+    return findings
+
+
+def near_findings(
+    plan: VotingPlan, *, transcripts: int, fresh: Callable[[], BitSource]
+) -> list[AuditFinding]:
+    """Attacks votes of single records: one of them is there, or is blank, and votes all it may.
+
+    Args:
+      plan: of records that vote near a query, whose promise of a block is audited.
+      transcripts: released in each world.
+      fresh: gives a new stream of noise.
+
+    Raises:
+      ParameterError: teachers vote in this plan.
+    """
+    near, rule = plan.spec.near, plan.spec.rule
+    if near is None:
+        raise ParameterError("teachers vote in this plan, and no records")
+    charge = Charge(cohorts=(COHORT,), event=near.event(rule.sigma, plan.target.adjacency))
+    attack = Release(name="attack", kind=VOTING, phase=0, charges=(charge,))
+    claim = campaign_epsilon([attack], plan.target, accountant=plan.accountant)
+    asked = NeighbourVotes(classes=rule.labels, votes=near.votes, sigma=rule.sigma)
+    places, others = np.zeros((1, 1)), math.ceil(10 * rule.sigma)
+    findings = []
+    for label, means in ((-1, "blank"), (1, "of another class")):
+        if means != "blank" and plan.target.adjacency is Adjacency.ZERO_OUT:
+            continue
+        rng, scores = fresh(), []
+        for own in (0, label):
+            told = []
+            for _ in range(transcripts):
+                # More queries than it may vote on: it is silent on the rest.
+                records = VotingRecords(asked, places, np.array([own]))
+                counts = records.cast(np.zeros((2 * near.votes, 1)), np.ones(2 * near.votes))
+                # Others vote for two classes as often and for no third, so that one vote matters
+                # most: how many there are, nobody is promised.
+                counts[:, :2] += others
+                said = near_answers(asked, counts, rng=rng).labels
+                told.append(float((said == 0).sum()) - float((said == 1).sum()))
+            scores.append(np.array(told))
+        what = f"a record's votes on {near.votes:,} queries; else it is {means}"
+        findings.append(two_worlds(what, scores[0], scores[1], claim, delta=plan.target.delta))
     return findings
 
 

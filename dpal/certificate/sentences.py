@@ -97,6 +97,14 @@ _VOTING_2 = {
     "times": _TIMES,
 }
 
+_NEAR = {
+    "ballot": "private records vote themselves, each by its own place, its own label and how often "
+    "it voted; one of them votes on at most so many queries of a block as `near` says, on each "
+    "once, however many are asked",
+    "partitions": "places are those of a public encoder, and distances are chosen by public "
+    "records alone: this program's statement",
+}
+
 _LISTED = {
     "releases": "what is released about private records is the list in the plan, each with its "
     "events and drawn as the ledger says; that the program draws what an event says is the "
@@ -248,3 +256,13 @@ def statements(kind: str, form: int = FORMAT, *, paper: bool = False) -> dict[st
       paper: whether delta is at least one over the size of the pool.
     """
     return {**_ALL[form][kind], **(_PAPER if paper and form > 1 else {})}
+
+
+def vote_statements(form: int = FORMAT, *, near: bool = False) -> dict[str, Any]:
+    """The sentences of votes in a format.
+
+    Args:
+      form: number of the format.
+      near: whether single records vote near a query, in place of teachers.
+    """
+    return {**statements("voting", form), **(_NEAR if near else {})}

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
+from dpal.accounting.votes.near_records import NearRecords
 from dpal.config.guarded import Guarded
 from dpal.config.section import AgreementShare, Count, MeanAgreement, Section, Share
 from dpal.config.settings_form import choice
@@ -125,6 +126,18 @@ class VotingConfig(Section):
     """Public guess of the share of teachers that agree: the mean over queries, or a list of shares,
     each for as many queries. With it, answers leave with little noise only if what they cost, told
     with noise, is small, and with more noise else; null charges the worst votes."""
+    neighbours: Annotated[PositiveFloat | None, choice("Records", "Teachers vote")] = Field(
+        None, ge=3, title="Records that vote"
+    )
+    """Single private records vote in place of teachers: those near a query, about so many of them,
+    in the space of data.extractor or data.backbone, which must be public; classes only. null lets
+    teachers vote."""
+    votes: Count = Field(8, title="Votes of a record")
+    """With neighbours: queries of a round on which one record votes at most; it is silent then,
+    and pays for no more, however many are asked."""
+    bar: NonNegativeFloat = 3.0
+    """With neighbours: noisy votes that the class in front must have, in standard deviations of
+    the noise; below it a query stays unanswered."""
     queries: Count = 100
     """Public records that are labeled for the student."""
     rounds: int = Field(1, ge=1, le=100)
@@ -145,6 +158,23 @@ class VotingConfig(Section):
     seed: NonNegativeInt = 0
     """Of which records are asked; public."""
 
+    def _require_near(self) -> None:
+        others = (self.threshold, self.answer_from, self.agreement, self.gate, self.limit)
+        if any(given is not None for given in others) or self.blocks or self.noises != 2:
+            raise ValueError(
+                "voting.neighbours lets single records vote on classes, answered above voting.bar; "
+                "leave voting.threshold, answer_from, agreement, gate, limit, noises and blocks out"
+            )
+        if self.mechanism not in (None, Mechanism.GNMAX):
+            raise ValueError(f"voting.neighbours vote on classes, and {self.mechanism} is of sets")
+
+    @property
+    def near(self) -> NearRecords | None:
+        """How records vote, as a frozen value; None where teachers do."""
+        if self.neighbours is None:
+            return None
+        return NearRecords(votes=self.votes, neighbours=self.neighbours, bar=self.bar)
+
     @property
     def round_sizes(self) -> tuple[int, ...]:
         """Queries of each round, as equal as they can be."""
@@ -162,6 +192,8 @@ class VotingConfig(Section):
                 f"voting.acquisition {self.acquisition} asks a student of earlier answers, and "
                 "there is one round; set voting.rounds to 2 or more, or acquisition: random"
             )
+        if self.neighbours is not None:
+            self._require_near()
         if (self.threshold is None) != (self.threshold_sigma is None):
             raise ValueError("voting.threshold and voting.threshold_sigma belong together")
         if (self.gate is None) != (not self.dependents):

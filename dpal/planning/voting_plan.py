@@ -18,6 +18,7 @@ from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_
 from dpal.accounting.safe_search import smallest_safe
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
+from dpal.accounting.votes.near_records import NearRecords, require_near
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
@@ -25,7 +26,7 @@ from dpal.canonical import LATER, plain, written_fields
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.vote_bounds import LESS_AGREEMENT, leave_chance, less_agreed
-from dpal.privacy import Accountant, PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget, Unit
 
 SUMMARY = "votes/summary"
 COHORT = "0"  # every private record belongs to a teacher from the start
@@ -52,6 +53,8 @@ class VotingSpec:
         told to be small.
       agreement: public guess by which that bound was chosen, or the plain way instead: shares of
         the teachers on the side of the majority, each for as many queries.
+      near: single records vote near a query, in place of teachers, each on so many queries of a
+        block at most; `rule` is then of the classes, with so many voters as are expected.
       charges: of each block, where an unanswered query is charged less than an answered one, and
         asking stops before they exceed their limit.
     """
@@ -69,6 +72,7 @@ class VotingSpec:
     bound: CostBound | None = None
     agreement: tuple[float, ...] = field(default=(), metadata=LATER)
     charges: OutcomeCharges | None = field(default=None, metadata=LATER)
+    near: NearRecords | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not self.blocks and self.summary_sigma is None:
@@ -79,6 +83,8 @@ class VotingSpec:
             require_told(self.rule)
             for queries in set(self.blocks):
                 require_fallback(self.rule, queries, self.bound)
+        if self.near is not None:
+            self._require_near()
         if self.charges is not None:
             require_charges(self.rule, self.charges)
             if self.bound is not None or self.gate is not None:
@@ -88,6 +94,22 @@ class VotingSpec:
                 )
         if self.gate is not None or self.dependents:
             self._require_gate()
+
+    def _require_near(self) -> None:
+        """Requires records that are protected one by one, and votes that are charged by them."""
+        if self.target.unit is not Unit.RECORD:
+            raise ParameterError.before_release(
+                "records that vote themselves are protected one by one, and this promise is about "
+                "groups; let teachers vote (leave voting.neighbours out), or protect records "
+                "(teachers.group_column: null)"
+            )
+        require_near(self.rule)
+        ways = (self.bound, self.gate, self.charges, self.summary_sigma)
+        if any(way is not None for way in ways):
+            raise ParameterError.before_release(
+                "records that vote themselves are charged by their own votes; leave "
+                "voting.agreement, voting.gate and voting.answered_share out"
+            )
 
     def _require_gate(self) -> None:
         """Requires a gate and dependents that are labels of yes-or-no votes."""
@@ -115,6 +137,8 @@ class VotingSpec:
 
     def events(self, queries: int) -> tuple[Event, ...]:
         """What a block of so many queries is charged as, whatever the votes are."""
+        if self.near is not None:
+            return (self.near.event(self.rule.sigma, self.target.adjacency),)
         if self.charges is not None:
             return (self.charges.event,)
         return self.rule.events(queries) if self.bound is None else (self.bound.event,)
@@ -202,6 +226,7 @@ class CertifiedVoting:
                 if spec.gate is None
                 else {"gate": spec.gate, "dependents": list(spec.dependents)}
             ),
+            **({"near": plain(spec.near)} if spec.near else {}),
             "releases": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in self.plan.releases()
@@ -257,6 +282,13 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
         raise PlanRejected(
             f"answers within a bound cost epsilon {epsilon:.4f} at delta {spec.target.delta:.3g}, "
             f"and {spec.target.epsilon:g} is promised; lower its limit"
+        )
+    if spec.near is not None and not epsilon <= spec.target.epsilon:
+        raise PlanRejected(
+            f"records that vote on {spec.near.votes:,} queries of each of {len(spec.blocks)} "
+            f"blocks with sigma {spec.rule.sigma:g} cost epsilon {epsilon:.4f} at delta "
+            f"{spec.target.delta:.3g}, and {spec.target.epsilon:g} is promised; lower voting.votes "
+            "or raise sigma"
         )
     if not epsilon <= spec.target.epsilon:
         fits = most_queries(spec)
@@ -346,7 +378,13 @@ def least_summary_sigma(spec: VotingSpec) -> float:
 
 def _too_little(spec: VotingSpec, queries: int) -> float:
     """A sigma whose mean loss is twice what is promised: too little, if every query is answered."""
-    return math.sqrt(queries * spec.rule.squared_l2_sensitivity / (4 * spec.target.epsilon + 4))
+    moved = queries * spec.rule.squared_l2_sensitivity
+    if spec.near is not None:
+        # However many queries: a record moves as many counts as it votes on. Beyond an eighth so
+        # much is told that losses are no numbers any more.
+        moved = len(spec.blocks) * spec.near.votes
+        return max(math.sqrt(moved / (8 * spec.target.epsilon + 8)), math.sqrt(moved) / 8)
+    return math.sqrt(moved / (4 * spec.target.epsilon + 4))
 
 
 def _with_sigma(spec: VotingSpec, sigma: float) -> VotingSpec:

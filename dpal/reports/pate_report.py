@@ -71,7 +71,7 @@ def pate_report(facts: RunFacts, metrics: Mapping[str, Any], methods: Methods) -
             "public records, their released labels, the validation set and every figure on it are "
             "not protected",
             *([_OTHERS] if len(methods) > 1 else []),
-            *not_of_votes(),
+            *not_of_votes(summary),
         ),
         cards=(
             (f"{metrics['labels']:,}", "labels released", "for public records"),
@@ -129,10 +129,13 @@ def method_findings(
     reasons = []
     if turned > _CLOSE:
         upto = "up to " if summary["mechanism"] in _PLURAL else ""
+        helps = "more teachers, fewer queries or a mechanism that releases less would help"
+        if summary.get("near") is not None:
+            helps = "more neighbours of a query, or fewer votes of a record, would help"
+        voters = "teachers" if summary.get("near") is None else "neighbours"
         reasons.append(
             f"noise turns {upto}{turned:.1%} of the votes on which all {summary['teachers']} "
-            "teachers agree: more teachers, fewer queries or a mechanism that releases less would "
-            "help"
+            f"{voters} agree: {helps}"
         )
     right, usual = metrics.get("released_right"), metrics.get("always_usual_right")
     if right is not None and usual is not None and right < usual:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpal.accounting.cohort_spending import Accountant
 from dpal.certificate.promise import VOTES
-from dpal.certificate.sentences import statements
+from dpal.certificate.sentences import vote_statements
 from dpal.reports.report import Block, Report, Table, capital, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.voting.draw_answers import UNANSWERED, Released
@@ -73,6 +73,13 @@ class ReleasedBlock:
 
 def rule_words(summary: Mapping[str, Any]) -> str:
     """How queries are answered, in a line."""
+    near = summary.get("near")
+    if near is not None:
+        return (
+            f"about {near['neighbours']:g} private records near a query vote on "
+            f"{summary['labels']} classes, each on at most {near['votes']:,} queries of a block, "
+            f"sigma {summary['sigma']:g}, answered above {near['bar']:g} of it"
+        )
     limit = "" if summary["limit"] is None else f", limit {summary['limit']:g}"
     threshold = summary.get("threshold")  # plans of earlier versions do not say it
     checked = (
@@ -99,11 +106,19 @@ def vote_cost_table(summary: Mapping[str, Any]) -> Table:
         ("second opinion", f"{summary['epsilon_oracle']:.4f}"),
         ("delta", f"{summary['delta']:.3g}"),
         ("unanimous votes turned", f"{summary['unanimous_turned']:.2%} by noise alone"),
-        ("adjacency, unit", f"{summary['adjacency']} (one ballot replaced), {summary['unit']}"),
+        ("adjacency, unit", f"{summary['adjacency']} ({_moved(summary)}), {summary['unit']}"),
         *_bound_rows(summary),
         *_charge_rows(summary),
     ]
     return Table("Votes", ("", "account"), tuple(rows))
+
+
+def _moved(summary: Mapping[str, Any]) -> str:
+    """What is another one in a neighbouring world."""
+    near = summary.get("near")
+    if near is None:
+        return "one ballot replaced"
+    return f"a record's votes, at most {near['votes']:,} in each block"
 
 
 def _charge_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -338,7 +353,7 @@ def account_report(
             "how the teachers were trained, and that no record reached two of them, is what "
             "whoever made the ballots says",
             *recognition_words(other_teachers),
-            *not_of_votes(),
+            *not_of_votes(summary),
         ),
         cards=(
             (f"{len(blocks)} of {planned}", "blocks released", "of those that are paid for"),
@@ -354,7 +369,7 @@ def certified_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
         f"What all queries cost whatever the votes are, by {bound.method}, which keeps the "
         f"promise: {summary['epsilon']:.4f}; by another program, for information: "
         f"{summary['epsilon_oracle']:.4f}.",
-        f"{capital(statements('voting')['ballot'])}.",
+        f"{capital(_said(summary)['ballot'])}.",
     )
 
 
@@ -364,10 +379,14 @@ def spent_on_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
     return spent_bars([every], summary), vote_cost_table(summary)
 
 
-def not_of_votes() -> list[str]:
+def not_of_votes(summary: Mapping[str, Any]) -> list[str]:
     """What no promise about votes speaks of."""
-    said = statements("voting")
+    said = _said(summary)
     return [said[key] for key in ("partitions", "other_accounts", "student", "times")]
+
+
+def _said(summary: Mapping[str, Any]) -> dict[str, Any]:
+    return vote_statements(near=summary.get("near") is not None)
 
 
 def _blocks_table(blocks: Sequence[ReleasedBlock]) -> Table:

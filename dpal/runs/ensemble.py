@@ -143,6 +143,11 @@ class Ensemble(ConfiguredRun[VotingPlan]):
         return self.class_names or tuple(str(number) for number in range(self.model.classes))
 
     @property
+    def has_teachers(self) -> bool:
+        """Whether models vote; else single records do."""
+        return self.spec.near is None
+
+    @property
     def rounds(self) -> range:
         """Numbers of the blocks whose queries are the student's."""
         return range(1, self.config.voting.rounds + 1)
@@ -223,7 +228,13 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     if config.teachers.partition is not None:
         require_parts(config.teachers.partition)
     require_groups(opened.pool, config.teachers.group_column)
-    if opened.rows < config.teachers.count:
+    near = config.voting.near
+    if near is not None and near.neighbours > opened.rows:
+        raise ParameterError.before_release(
+            f"voting.neighbours {near.neighbours:g} are asked for and there are {opened.rows:,} "
+            "private records; lower it"
+        )
+    if near is None and opened.rows < config.teachers.count:
         raise ParameterError.before_release(
             f"{opened.rows:,} private records cannot be dealt out to {config.teachers.count:,} "
             "teachers; lower teachers.count"
@@ -293,15 +304,18 @@ def voting_spec(
         adjacency=config.privacy.adjacency,
         unit=Unit.RECORD if config.teachers.group_column is None else Unit.GROUP,
     )
+    near = voting.near
     rule = VotingRule(
         mechanism=mechanism,
-        teachers=config.teachers.count,
+        teachers=config.teachers.count if near is None else math.ceil(near.neighbours),
         labels=model.classes,
         sigma=voting.sigma or 1.0,
         limit=voting.limit,
         noises=voting.noises,
         confidence=voting.confidence,
-    ).charged(by_answers=charged_by_answers(config.runtime.artifacts / config.name))
+    )
+    if near is None:
+        rule = rule.charged(by_answers=charged_by_answers(config.runtime.artifacts / config.name))
     tuned = config.teachers.tuning
     spec = VotingSpec(
         name=config.name,
@@ -317,6 +331,7 @@ def voting_spec(
                 "model": plain(model),
             }
         ),
+        near=near,
         **asked_first(voting.gate, voting.dependents, class_names, model.classes),
     )
     return fitted(

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditFinding
-from dpal.audit.votes import TRANSCRIPTS, vote_findings
+from dpal.audit.votes import TRANSCRIPTS, near_findings, vote_findings
 from dpal.config.pate import PateConfig
 from dpal.data.sources import Source
 from dpal.errors import DataError
@@ -84,6 +84,8 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
 
     def attacks(self, run: Ensemble, effort: Effort) -> Sequence[AuditFinding]:
         """Lets made-up teachers vote, and asks the answers whose ballot it was."""
+        if run.spec.near is not None:
+            return near_findings(run.plan, transcripts=TRANSCRIPTS, fresh=secure)
         return vote_findings(run.plan, transcripts=TRANSCRIPTS, draws=effort.draws, fresh=secure)
 
     def results(self, folder: CampaignFolder) -> Shown:
@@ -167,6 +169,12 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
 
     def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         """Released labels of public records, on which teachers voted."""
+        if document.get("near"):
+            return (
+                f"{released['labels']:,} released labels of public records: noisy votes of private "
+                f"records near them, each on at most {document['near']['votes']:,} queries of a "
+                "round"
+            )
         teachers = document["rule"]["teachers"]
         return (
             f"{released['labels']:,} released labels of public records: noisy votes of "

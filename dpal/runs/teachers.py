@@ -107,7 +107,7 @@ def _trained(block: TeacherBlock, *, on_step: OnStep) -> list[bytes]:
 
 def deal_records(ensemble: Ensemble) -> None:
     """Deals the private records out to teachers; again, it changes nothing."""
-    if ensemble.parts_file.exists():
+    if ensemble.parts_file.exists() or not ensemble.has_teachers:
         return
     about = ensemble.config.teachers
     if about.partition is not None:
@@ -130,7 +130,7 @@ def deal_records(ensemble: Ensemble) -> None:
 
 def train_teachers(ensemble: Ensemble) -> None:
     """Trains the teachers that are not trained yet, in blocks, side by side on the workers."""
-    count = ensemble.config.teachers.count
+    count = len(_teacher_files(ensemble))
     missing = {number for number in range(count) if not ensemble.teacher_file(number).exists()}
     if missing:
         _train_blocks(ensemble, missing)
@@ -313,7 +313,8 @@ def _seeded(spec: ModelSpec, seed: int, number: int) -> ModelSpec:
 
 
 def _teacher_files(ensemble: Ensemble) -> list[Path]:
-    return [ensemble.teacher_file(number) for number in range(ensemble.config.teachers.count)]
+    count = ensemble.config.teachers.count if ensemble.has_teachers else 0
+    return [ensemble.teacher_file(number) for number in range(count)]
 
 
 TEACHERS = RepeatableTraining[Ensemble](

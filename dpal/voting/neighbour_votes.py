@@ -29,6 +29,7 @@ from dpal import check
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, NoisyVotes, Release
 from dpal.accounting.safe_search import smallest_safe
+from dpal.accounting.votes.near_records import near_votes_event
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import on_grid
 from dpal.privacy import Adjacency, PrivacyTarget
@@ -64,8 +65,7 @@ class NeighbourVotes:
 
     def event(self, adjacency: Adjacency) -> NoisyVotes:
         """What all queries together are charged as, however many there are."""
-        each = 1 if adjacency is Adjacency.ZERO_OUT else 2
-        return NoisyVotes(queries=self.votes, squared_sensitivity=each, sigma=self.sigma)
+        return near_votes_event(self.votes, self.sigma, adjacency)
 
 
 class VotingRecords:
@@ -107,13 +107,7 @@ class VotingRecords:
         Returns:
           Classes, UNANSWERED where none had enough votes.
         """
-        counts = self.cast(queries, radii)
-        noisy, step = on_grid(counts.ravel(), self.rule.sigma, rng=rng)
-        shown = noisy.reshape(counts.shape)
-        winners = shown.argmax(axis=1)
-        # Noisy counts are what is charged: whatever is read off them costs nothing more.
-        winners[shown.max(axis=1, initial=0) * step < self.rule.bar] = UNANSWERED
-        return Released(winners)
+        return near_answers(self.rule, self.cast(queries, radii), rng=rng)
 
     def cast(self, queries: Floats, radii: Floats) -> Floats:
         """Votes for each class, (q, classes), which are paid for by who casts them. Private."""
@@ -134,6 +128,22 @@ class VotingRecords:
                 self._left[voting] -= 1
                 counts[row] = np.bincount(self._labels[voting], minlength=self.rule.classes)
         return counts
+
+
+def near_answers(rule: NeighbourVotes, counts: Floats, *, rng: BitSource) -> Released:
+    """Answers by votes that were cast, which are paid for by who casts them.
+
+    Args:
+      rule: how they are answered.
+      counts: (queries, classes) votes.
+      rng: source of the noise.
+    """
+    noisy, step = on_grid(counts.ravel(), rule.sigma, rng=rng)
+    shown = noisy.reshape(counts.shape)
+    winners = shown.argmax(axis=1)
+    # Noisy counts are what is charged: whatever is read off them costs nothing more.
+    winners[shown.max(axis=1, initial=0) * step < rule.bar] = UNANSWERED
+    return Released(winners)
 
 
 def least_noise(votes: int, target: PrivacyTarget) -> float:

@@ -12,6 +12,7 @@ from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.near_records import NearRecords, near_votes_event
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, charge_of_an_answer
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import plain
@@ -20,6 +21,7 @@ from dpal.certificate.checks import CheckOutcome, any_failed
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.voting import VOTING, VotingEvidence, epsilons, voting_certificate
 from dpal.certificate.read_and_seal import sealed_certificate
+from dpal.certificate.sentences import statements
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import CertificateError
 from dpal.ledger.data_set_accounts import Basis, BlockShare, Limit, register_body
@@ -222,6 +224,53 @@ def test_charges_by_outcome_are_covered_by_a_certificate_and_checked_anew(tmp_pa
         assert failed(verify_certificate(forged.certificate())) == {"plan"}
     finally:
         forged.store.close()
+
+
+NEAR = VotingSpec(
+    name="near",
+    target=replace(TARGET, epsilon=8.0, adjacency=Adjacency.REPLACE_ONE),
+    rule=VotingRule(mechanism=Mechanism.GNMAX, teachers=40, labels=4, sigma=6.0),
+    blocks=(500, 300),
+    near=NearRecords(votes=4, neighbours=40.0, bar=3.0),
+)
+
+
+class TooCheap(VotingSpec):
+    """Charges a record for one vote in each block."""
+
+    def events(self, queries):
+        return (near_votes_event(1, self.rule.sigma, self.target.adjacency),)
+
+
+def test_votes_of_single_records_are_charged_by_what_one_of_them_may_cast(tmp_path, monkeypatch):
+    honest = Account(tmp_path / "honest", NEAR)
+    honest.release(1)
+    document = honest.certificate()
+    honest.store.close()
+    assert failed(verify_certificate(document)) == set()
+    assert document["near"]["votes"] == 4
+    assert [charge["queries"] for charge in document["released"]] == [4]
+    assert document["statements"]["ballot"] != statements("voting")["ballot"]
+    winner = replace(NEAR.rule, by_answers=True)
+    monkeypatch.setattr("dpal.planning.voting_plan.require_near", lambda *args: None)
+    for number, spec in enumerate(
+        (
+            TooCheap(
+                name=NEAR.name,
+                target=NEAR.target,
+                rule=NEAR.rule,
+                blocks=NEAR.blocks,
+                near=NEAR.near,
+            ),
+            replace(NEAR, rule=winner),
+            replace(NEAR, rule=replace(NEAR.rule, confidence=Confidence(threshold=9.0, sigma=2.0))),
+        )
+    ):
+        forged = Account(tmp_path / str(number), spec)
+        try:
+            assert failed(verify_certificate(forged.certificate())) == {"plan"}
+        finally:
+            forged.store.close()
 
 
 CHANGES = {

@@ -67,9 +67,7 @@ def test_each_round_asks_what_a_student_of_the_rounds_before_is_least_sure_of():
     again = build_model(ensemble.model)
     again.load_state_dict(student)
     everything = student_from(ensemble, *answers_until(ensemble, 3))
-    assert all(
-        (student[name] == tensor).all() for name, tensor in everything.state_dict().items()
-    )
+    assert all((student[name] == tensor).all() for name, tensor in everything.state_dict().items())
 
 
 def test_the_choice_reads_nothing_that_is_confidential():
@@ -125,8 +123,11 @@ def test_killed_between_and_within_rounds_it_goes_on_and_asks_nothing_twice(fork
         assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
         for path in Path("artifacts/killed").rglob("*.parquet"):
             if path.name in ("released.parquet", "ballots.parquet") or "asked" in path.name:
+                if path.name == moment == "ballots.parquet":
+                    continue  # not reserved yet: it may be written anew
                 # What was chosen, cast and drawn once is never chosen, cast or drawn again.
-                assert seen.setdefault(str(path), path.read_bytes()) == path.read_bytes()
+                same = seen.setdefault(str(path), path.read_bytes()) == path.read_bytes()
+                assert same, (moment, path)
     ensemble = run("killed")
     assert all(Path(name).read_bytes() == content for name, content in seen.items())
     assert releases("killed") == releases("killed", EntryKind.COMMIT) == [

@@ -17,6 +17,7 @@ from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.near_records import NearRecords, require_near
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
@@ -30,12 +31,12 @@ from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import VOTES
 from dpal.certificate.read_and_seal import FORMAT, is_same_json
 from dpal.certificate.recomputed_epsilons import SAME_ENGINE
-from dpal.certificate.sentences import statements
+from dpal.certificate.sentences import vote_statements
 from dpal.errors import CertificateError, ParameterError
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold import before_from
 from dpal.ledger.release_records import release_from
-from dpal.privacy import Accountant, PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget, Unit
 
 _RENYI_GRIDS = 0.05  # two grids of orders, both upper bounds: relative
 
@@ -112,12 +113,13 @@ class Voting(CertificateKind[VotingEvidence]):
             "summary_sigma": spec["summary_sigma"],
             "bound": spec["bound"],
             **({"charges": spec["charges"]} if spec.get("charges") else {}),
+            **({"near": spec["near"]} if spec.get("near") else {}),
             "released": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in own.releases
                 for charge in release.charges
             ],
-            "statements": statements(self.name, form),
+            "statements": vote_statements(form, near=bool(spec.get("near"))),
         }
         if evidence.model is None:
             return content
@@ -315,9 +317,16 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     )
     if charges is not None:
         yield from _charge_faults(rule, charges)
+    near = None if plan["spec"].get("near") is None else NearRecords(**plan["spec"]["near"])
+    if near is not None:
+        yield from _near_faults(rule, evidence.target)
     held_at_once = bound or charges
     costs: list[list[Any]] = [
-        list(rule.events(int(queries))) if held_at_once is None else [held_at_once.event]
+        [near.event(rule.sigma, evidence.target.adjacency)]
+        if near is not None
+        else [held_at_once.event]
+        if held_at_once is not None
+        else list(rule.events(int(queries)))
         for queries in blocks
     ]
     if plan["spec"]["summary_sigma"] is not None:
@@ -351,6 +360,16 @@ def _fallback_faults(rule: VotingRule, blocks: Sequence[int], bound: CostBound) 
                 f"by another program answers with noise {bound.fallback_sigma:g} cost {again:.4g}, "
                 f"and the limit of the bound is {bound.limit:.4g}"
             )
+
+
+def _near_faults(rule: VotingRule, target: PrivacyTarget) -> Iterator[str]:
+    """Records that vote themselves name one class each, and are protected one by one."""
+    try:
+        require_near(rule)
+    except ParameterError as error:
+        yield str(error)
+    if target.unit is not Unit.RECORD:
+        yield f"records vote themselves, and the promise is about a {target.unit}"
 
 
 def _charge_faults(rule: VotingRule, charges: OutcomeCharges) -> Iterator[str]:
