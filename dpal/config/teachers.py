@@ -165,8 +165,6 @@ class VotingConfig(Section):
                 "voting.neighbours lets single records vote on classes, answered above voting.bar; "
                 "leave voting.threshold, answer_from, agreement, gate, limit, noises and blocks out"
             )
-        if self.mechanism not in (None, Mechanism.GNMAX):
-            raise ValueError(f"voting.neighbours vote on classes, and {self.mechanism} is of sets")
 
     @property
     def near(self) -> NearRecords | None:

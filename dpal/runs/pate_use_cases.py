@@ -145,6 +145,10 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
         return Tracked(
             parameters={
                 **{f"voting.{key}": value for key, value in vars(spec.rule).items()},
+                **{
+                    f"voting.{key}": value
+                    for key, value in ({} if spec.near is None else vars(spec.near)).items()
+                },
                 "voting.queries": config.voting.queries,
                 "voting.rounds": config.voting.rounds,
                 "voting.acquisition": config.voting.acquisition.value,

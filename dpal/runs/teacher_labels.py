@@ -107,6 +107,11 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     # Their student was measured when they were made; they are asked now, and nothing is measured.
     measured = as_it_was_measured(teachers.validation)
     ensemble = plan_ensemble(teachers.model_copy(update={"validation": measured}))
+    if not ensemble.has_teachers:
+        raise LabelError.before_release(
+            f"in {name} private records voted near public ones (voting.neighbours), and "
+            "they answer nobody else; use an account in which teachers vote"
+        )
     if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
         raise LabelError.before_release(
             f"the teachers of {name} answer within a bound or after a gate, so that the label of a "

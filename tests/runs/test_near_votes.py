@@ -19,8 +19,9 @@ from dpal.audit.votes import near_findings
 from dpal.canonical import plain
 from dpal.certificate.checks import any_failed
 from dpal.certificate.verify import verify_certificate
+from dpal.config.campaign import parse_config
 from dpal.config.pate import parse_pate
-from dpal.errors import ConfigError, LedgerError, ParameterError, PlanRejected
+from dpal.errors import ConfigError, LabelError, LedgerError, ParameterError, PlanRejected
 from dpal.ledger.entries import EntryKind
 from dpal.planning.voting_plan import VotingPlan, certify_voting, least_sigma
 from dpal.privacy import Unit
@@ -28,7 +29,7 @@ from dpal.randomness import secure
 from dpal.runs.ballot_tables import read_released
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.near_votes import count_near, near_rule
-from tests.flows.voting import certificate, entries, releases, settings
+from tests.flows.voting import campaign_settings, certificate, entries, releases, settings
 
 CLASSES, PRIVATE = 3, 400
 PRIVACY = {"epsilon": 4.0, "delta": 1e-4}
@@ -189,10 +190,19 @@ def test_its_own_attack_finds_no_more_than_is_promised_and_much_of_less_noise(mo
     assert not all(found.passed for found in near_findings(loud, transcripts=1024, fresh=secure))
 
 
+def test_records_that_voted_are_no_labeler_of_a_campaign():
+    dpal.run(config("near"))
+    write_classes("site.parquet", 100, seed=4, prefix="site")
+    buyer = campaign_settings("buyer", labeler={"kind": "teachers", "teachers": "near"})
+    with pytest.raises(LabelError):
+        dpal.run(parse_config(buyer))
+    assert entries("buyer") == []
+
+
 @pytest.mark.parametrize(
     "voting",
     [{"threshold": 20, "threshold_sigma": 5}, {"answer_from": 0.8}, {"agreement": 0.9},
-     {"blocks": 2}, {"mechanism": "powerset"}, {"neighbours": 2}, {"votes": 0}],
+     {"blocks": 2}, {"neighbours": 2}, {"votes": 0}],
     ids=str,
 )  # fmt: skip
 def test_what_records_cannot_do_is_refused_at_the_door(voting):
@@ -205,6 +215,8 @@ def test_what_does_not_fit_the_records_is_refused_before_anything_is_held():
         planned("refused", {"neighbours": PRIVATE + 1})
     with pytest.raises(PlanRejected):
         planned("refused", {"sigma": 0.5})
+    with pytest.raises(ConfigError):
+        planned("refused", {"mechanism": "binary"})
     spec = planned("fine").spec
     with pytest.raises(ParameterError):
         replace(spec, target=replace(spec.target, unit=Unit.GROUP))
