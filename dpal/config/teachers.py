@@ -9,7 +9,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
-from dpal.accounting.votes.near_records import NearRecords
 from dpal.config.guarded import Guarded
 from dpal.config.section import AgreementShare, Count, MeanAgreement, Section, Share
 from dpal.config.settings_form import choice
@@ -165,13 +164,6 @@ class VotingConfig(Section):
                 "voting.neighbours lets single records vote on classes, answered above voting.bar; "
                 "leave voting.threshold, answer_from, agreement, gate, limit, noises and blocks out"
             )
-
-    @property
-    def near(self) -> NearRecords | None:
-        """How records vote, as a frozen value; None where teachers do."""
-        if self.neighbours is None:
-            return None
-        return NearRecords(votes=self.votes, neighbours=self.neighbours, bar=self.bar)
 
     @property
     def round_sizes(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
+from dpal.accounting.votes.near_records import NearRecords
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
@@ -228,13 +229,13 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     if config.teachers.partition is not None:
         require_parts(config.teachers.partition)
     require_groups(opened.pool, config.teachers.group_column)
-    near = config.voting.near
-    if near is not None and near.neighbours > opened.rows:
+    neighbours = config.voting.neighbours
+    if neighbours is not None and neighbours > opened.rows:
         raise ParameterError.before_release(
-            f"voting.neighbours {near.neighbours:g} are asked for and there are {opened.rows:,} "
+            f"voting.neighbours {neighbours:g} are asked for and there are {opened.rows:,} "
             "private records; lower it"
         )
-    if near is None and opened.rows < config.teachers.count:
+    if neighbours is None and opened.rows < config.teachers.count:
         raise ParameterError.before_release(
             f"{opened.rows:,} private records cannot be dealt out to {config.teachers.count:,} "
             "teachers; lower teachers.count"
@@ -304,7 +305,9 @@ def voting_spec(
         adjacency=config.privacy.adjacency,
         unit=Unit.RECORD if config.teachers.group_column is None else Unit.GROUP,
     )
-    near = voting.near
+    near = None
+    if voting.neighbours is not None:
+        near = NearRecords(votes=voting.votes, neighbours=voting.neighbours, bar=voting.bar)
     rule = VotingRule(
         mechanism=mechanism,
         teachers=config.teachers.count if near is None else math.ceil(near.neighbours),

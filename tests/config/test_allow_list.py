@@ -123,6 +123,7 @@ NO_DOORS = {
     "training.rate_schedule",
     "validation.protected",
     "validation.auc",
+    "voting.acquisition",  # chooses among public records
     "voting.mechanism",
 }
 

@@ -88,7 +88,7 @@ def test_public_records_say_which_gate_and_what_it_loses():
     assert (best["gate"], best["dependents"]) == (0, [1, 3])
     assert 1.4 < best["times"] < 1.6
     assert 0 < best["lost"] < 0.15
-    assert "Labels that are absent together" in vote(
+    assert "absent together" in vote(
         "b.parquet", "--explain", "--public", "public.parquet"
     ).stdout  # fmt: skip
 
