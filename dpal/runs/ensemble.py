@@ -14,6 +14,7 @@ from tqdm import tqdm
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
 from dpal.accounting.votes.near_records import NearRecords
 from dpal.accounting.votes.voting_rule import VotingRule
+from dpal.acquisition.scores import score_function
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.pate import PateConfig
@@ -26,6 +27,7 @@ from dpal.files.artifacts import CONFIDENTIAL, PhaseFolder
 from dpal.labels import Task
 from dpal.ledger.data_set_limits import DataHold
 from dpal.models.spec import ModelSpec
+from dpal.planning.campaign_spec import Acquisition
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
@@ -229,6 +231,10 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     if config.teachers.partition is not None:
         require_parts(config.teachers.partition)
     require_groups(opened.pool, config.teachers.group_column)
+    acquisition = Acquisition(config.voting.acquisition.value)
+    if not acquisition.is_random:
+        # A score that the task does not have is refused before the first round is paid for.
+        score_function(acquisition, task=opened.spec.model.task)
     neighbours = config.voting.neighbours
     if neighbours is not None and neighbours > opened.rows:
         raise ParameterError.before_release(

@@ -204,6 +204,20 @@ def test_a_gate_asks_more_records_for_the_same_price():
     assert checked("gated").returncode == 0
 
 
+def test_a_student_chooses_what_the_flow_asks_next():
+    voting = {"queries": 30, "rounds": 2, "acquisition": "entropy"}
+    file = write_settings("chosen", voting=voting)
+    done = call("run", file)
+    assert done.returncode == 0, done
+    assert releases("chosen", EntryKind.COMMIT) == ["votes/1", "votes/2"]
+    first, second = (
+        pq.read_table(f"artifacts/chosen/phase-0/asked-{number}.parquet") for number in (1, 2)
+    )
+    assert not set(first["id"].to_pylist()) & set(second["id"].to_pylist())
+    assert (first["unsure"].null_count, second["unsure"].null_count) == (15, 0)
+    assert checked("chosen").returncode == 0
+
+
 def test_teachers_are_trained_side_by_side_and_kept_nowhere_else(prefect_home):
     pytest.importorskip("prefect_dask")
     here = write_settings("here")

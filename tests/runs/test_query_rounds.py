@@ -15,7 +15,7 @@ from scipy.special import entr
 
 import dpal
 from dpal.config.pate import parse_pate
-from dpal.errors import ConfigError, LabelError
+from dpal.errors import ConfigError, LabelError, ParameterError
 from dpal.ledger.entries import EntryKind
 from dpal.models.build_model import build_model
 from dpal.runs.asked_queries import answers_until, asked_in, asked_rows
@@ -154,3 +154,9 @@ def test_where_nobody_was_answered_yet_the_next_round_is_drawn_by_chance():
 def test_rounds_that_are_none_are_refused(voting):
     with pytest.raises(ConfigError):
         planned("refused", **voting)
+
+
+def test_a_score_that_several_labels_do_not_have_is_refused_before_the_first_round():
+    with pytest.raises(ParameterError):
+        run("refused", acquisition="margin")
+    assert releases("refused", EntryKind.HOLD) == []
