@@ -51,8 +51,13 @@ _LATER: dict[str, Any] = {
     "training.components": 50,
     "training.max_feature_norm": None,
     "training.method": "dp_sgd",
+    "voting.acquisition": "random",
     "voting.answer_from": None,
     "voting.answered_share": None,
+    "voting.bar": 3.0,
+    "voting.neighbours": None,
+    "voting.rounds": 1,
+    "voting.votes": 8,
 }
 
 Axis = tuple[str, list[Any]]  # a setting, and the values that it takes
