@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpal.data.known_files import LearnedFiles
 from dpal.data.known_records import hashed
 from dpal.data.label_columns import classes_in
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
 from dpal.data.readers import RawBatch, apply_extractor, decoded_of, raw_batches
+from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Content, Role, Source
 from dpal.errors import DataError
 from dpal.labels import Task
@@ -41,6 +43,7 @@ class Inventory:
       classes: highest class number + 1, or the number of labels; 0 without labels.
       fully_labeled: whether every row has a label.
       present: class numbers that some row has, ascending; of single labels only.
+      files: what each file held.
     """
 
     rows: int
@@ -49,6 +52,7 @@ class Inventory:
     classes: int
     fully_labeled: bool
     present: tuple[int, ...] = ()
+    files: tuple[KnownFile, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(eq=False)
@@ -90,7 +94,8 @@ def inspect(
     rows, classes, fully_labeled = 0, 0, source.label_column is not None
     present, brightest = set[int](), 0
     columns = [name for name in source.columns if name != "split"]
-    for batch in raw_batches(source, columns):
+    learned = LearnedFiles()
+    for batch in raw_batches(source, columns, learned=learned):
         hashes.append(_name_hashes(batch))
         column = batch.table.column(source.content.value)
         if source.content is Content.IMAGE:
@@ -160,6 +165,7 @@ def inspect(
         classes=classes,
         fully_labeled=fully_labeled,
         present=tuple(sorted(present)),
+        files=tuple(learned.files),
     )
 
 

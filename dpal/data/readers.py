@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,9 @@ from dpal.data.pictures import Shape, decode_pictures, picture_shape
 from dpal.data.sources import Content, Role, Source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
+
+if TYPE_CHECKING:  # a served model reads no file
+    from dpal.data.known_files import LearnedFiles
 
 PIXELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # white, by the type of decoded images
 
@@ -45,19 +49,25 @@ class RawBatch:
         return np.arange(self.first_row, self.first_row + self.table.num_rows, dtype=np.int64)
 
 
-def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
+def raw_batches(
+    source: Source, columns: list[str], *, learned: LearnedFiles | None = None
+) -> Iterator[RawBatch]:
     """Yields the rows of a source's role in file order.
 
     Args:
       source: what is read.
       columns: names of columns; `Content.TEXT` stands for the struct of a source's texts.
+      learned: learns what the files hold.
 
     Raises:
       DataError: the file cannot be read to its end.
+      DataChanged: a file does not hold what is known of it.
     """
     first_row, wanted = 0, wanted_columns(source, columns)
-    for path in source.paths:
-        for row, batch in read_batches(path, wanted, weigh=record_bytes(source, columns)):
+    weigh = record_bytes(source, columns)
+    for number, path in enumerate(source.paths):
+        known = source.known_file(number)
+        for row, batch in read_batches(path, wanted, weigh=weigh, known=known, learned=learned):
             kept, positions = rows_of_role(source, batch, columns)
             if kept.num_rows:
                 yield RawBatch(first_row, kept, RowNumbers(path, row + positions))
