@@ -85,13 +85,16 @@ def shards_of(source: Source, count: int) -> list[Shard]:
     return shards
 
 
-def shard_batches(source: Source, shard: Shard, columns: list[str]) -> Iterator[RawBatch]:
+def shard_batches(
+    source: Source, shard: Shard, columns: list[str], *, large: bool = False
+) -> Iterator[RawBatch]:
     """Yields the batches of `raw_batches` that belong to a shard.
 
     Args:
       source: what is read.
       shard: of this source.
       columns: names of columns, as for `raw_batches`.
+      large: as there; a large batch is several of the others.
 
     Raises:
       DataError: the file cannot be read, or is another than the one that was cut.
@@ -105,7 +108,7 @@ def shard_batches(source: Source, shard: Shard, columns: list[str]) -> Iterator[
             "files"
         )
     wanted, weigh = wanted_columns(source, columns), record_bytes(source, columns)
-    for row, batch in _read(path, about, shard, wanted, weigh):
+    for row, batch in _read(path, about, shard, wanted, weigh, large=large):
         kept, positions = rows_of_role(source, batch, columns)
         if kept.num_rows:
             yield RawBatch(first_row, kept, RowNumbers(path, row + positions))
@@ -138,12 +141,18 @@ def _rows_of_role(source: Source, path: Place, about: pq.FileMetaData, shard: Sh
         return shard.rows
     return sum(
         rows_of_role(source, batch, [])[1].size
-        for _, batch in _read(path, about, shard, deciding, lambda batch: 0)
+        for _, batch in _read(path, about, shard, deciding, lambda batch: 0, large=True)
     )
 
 
 def _read(
-    path: Place, about: pq.FileMetaData, shard: Shard, columns: list[str], weigh: Weigh
+    path: Place,
+    about: pq.FileMetaData,
+    shard: Shard,
+    columns: list[str],
+    weigh: Weigh,
+    *,
+    large: bool,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """A shard's rows in the batches of the whole file, from the row groups that hold them."""
     starts, end = _starts(about), shard.start + shard.rows
@@ -153,6 +162,7 @@ def _read(
         path,
         columns,
         weigh=weigh,
+        large=large,
         groups=groups,
         skip=shard.start - starts[groups[0]],
         rows=shard.rows,

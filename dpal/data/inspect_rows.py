@@ -95,7 +95,7 @@ def inspect(
     present, brightest = set[int](), 0
     columns = [name for name in source.columns if name != "split"]
     learned = LearnedFiles()
-    for batch in raw_batches(source, columns, learned=learned):
+    for batch in raw_batches(source, columns, large=True, learned=learned):
         hashes.append(_name_hashes(batch))
         column = batch.table.column(source.content.value)
         if source.content is Content.IMAGE:
@@ -220,9 +220,9 @@ def require_apart(public: Source, other: Source, why: str) -> None:
     Raises:
       DataError: a name stands in both.
     """
-    names = [_name_hashes(batch) for batch in raw_batches(public, ["id"])]
+    names = [_name_hashes(batch) for batch in raw_batches(public, ["id"], large=True)]
     public_hashes = np.unique(np.concatenate(names)) if names else np.empty(0, np.uint64)
-    for batch in raw_batches(other, ["id"]):
+    for batch in raw_batches(other, ["id"], large=True):
         hashes = _name_hashes(batch)
         positions = np.minimum(
             np.searchsorted(public_hashes, hashes), max(0, public_hashes.size - 1)

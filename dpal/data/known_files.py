@@ -24,11 +24,11 @@ class LearnedFiles:
 
     def begin(self, file: RowGroups) -> None:
         """Starts on another file."""
-        self._file, self._whole = file, sha256()
+        self._file, self._whole, self._state = file, sha256(), file.state
         self._position, self._in_order = 0, True
         self._columns: dict[tuple[int, int], bytes] = {}
 
-    def add(self, group: int, contents: Mapping[int, bytes]) -> None:
+    def add(self, group: int, contents: Mapping[int, memoryview]) -> None:
         """Takes in a row group: columns that were read, and from the file all that lies between."""
         metadata = self._file.metadata
         chunks = sorted((*chunk(metadata, group, i), i) for i in range(metadata.num_columns))
@@ -50,7 +50,10 @@ class LearnedFiles:
             self._pass_over(self._file.size)
         self.files.append(
             KnownFile(
-                sha256=self._whole.hexdigest(), metadata=self._file.metadata, columns=self._columns
+                sha256=self._whole.hexdigest(),
+                metadata=self._file.metadata,
+                columns=self._columns,
+                state=self._state if self._state == self._file.state else "",
             )
         )
 
@@ -59,7 +62,7 @@ class LearnedFiles:
             for piece in self._file.pieces(self._position, end):
                 self._take(piece)
 
-    def _take(self, piece: bytes) -> None:
+    def _take(self, piece: memoryview) -> None:
         self._whole.update(piece)
         self._position += len(piece)
 

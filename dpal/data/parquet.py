@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a served model reads no file
 
 BATCH_ROWS = 1024
 BATCH_BYTES = 2**28  # decoded records of one batch
+LARGE_ROWS, LARGE_BYTES = 2**16, 2**24  # of a large one, where records are small
 
 MOST_VALUES = 2**24  # pixels of a picture, or numbers in a list
 MOST_BYTES = {"text": 2**20, "bytes": 2**26}  # in one cell
@@ -144,6 +145,7 @@ def read_batches(
     columns: Sequence[str],
     *,
     weigh: Weigh = lambda batch: 0,
+    large: bool = False,
     groups: Sequence[int] | None = None,
     skip: int = 0,
     rows: int | None = None,
@@ -157,11 +159,14 @@ def read_batches(
     A batch ends when BATCH_ROWS rows, counted from the first one of all, are full, and before
     that after as many as fit into BATCH_BYTES once they are decoded. That depends on the shape
     of a record alone, which is public: with whom a record is scored must not depend on others.
+    A large batch is several of them.
 
     Args:
       path: the file.
       columns: names of columns.
       weigh: says how large the first record of a batch is once it is decoded.
+      large: whether batches may be large: for readers to whom it does not matter what a record
+        is read with.
       groups: row groups to read, one after the other; None is all.
       skip: rows of them to leave out first.
       rows: how many are wanted; None is all.
@@ -180,21 +185,22 @@ def read_batches(
         with opened(path, known) as file:
             wanted = list(range(file.metadata.num_row_groups)) if groups is None else list(groups)
             first = row = skip + (file.rows_before(wanted[0]) if wanted else 0)
-            pieces = _unpacked(path, file, columns, wanted, learned)
-            held: list[pa.RecordBatch] = []
+            pieces = _unpacked(path, file, columns, wanted, learned, large=large)
+            held, there, filled = list[pa.RecordBatch](), 0, 0
             for piece in _trimmed(pieces, skip, rows):
                 while piece.num_rows:
                     if not held and (row - first) % BATCH_ROWS == 0:
                         weight = weigh(piece)
-                        size = _rows_that_fit(weight)
-                    there = sum(part.num_rows for part in held)
+                        size = _rows_that_fit(weight, large=large)
                     part = piece.slice(0, size - there)
                     _require_readable(path, row + there, part, weight)
                     held.append(part)
                     piece = piece.slice(part.num_rows)
-                    if there + part.num_rows == size:
+                    there, filled = there + part.num_rows, filled + part.nbytes
+                    full = large and filled >= LARGE_BYTES and there % BATCH_ROWS == 0
+                    if full or there == size:
                         yield row, _joined(held)
-                        row, held = row + size, []
+                        row, held, there, filled = row + there, [], 0, 0
             if held:
                 yield row, _joined(held)
     except DpalError:
@@ -225,14 +231,17 @@ def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def _rows_that_fit(weight: int) -> int:
+def _rows_that_fit(weight: int, *, large: bool) -> int:
     """Rows of a batch: a power of two, so that batches end together with blocks of BATCH_ROWS."""
-    return _power_of_two(BATCH_BYTES // max(1, weight))
+    rows = _power_of_two(BATCH_BYTES // max(1, weight), BATCH_ROWS)
+    if not large or rows < BATCH_ROWS:
+        return rows
+    return max(rows, _power_of_two(LARGE_BYTES // max(1, weight), LARGE_ROWS))
 
 
-def _power_of_two(most: int) -> int:
-    """The largest one that is at most `most`, between 1 and BATCH_ROWS."""
-    return min(BATCH_ROWS, 1 << max(0, most.bit_length() - 1))
+def _power_of_two(most: int, bound: int = LARGE_ROWS) -> int:
+    """The largest one that is at most `most`, between 1 and a bound that is one."""
+    return min(bound, 1 << max(0, most.bit_length() - 1))
 
 
 def _unpacked(
@@ -241,6 +250,8 @@ def _unpacked(
     columns: Sequence[str],
     groups: Sequence[int],
     learned: LearnedFiles | None,
+    *,
+    large: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Unpacks row groups one after the other, a few rows at a time."""
     leaves = file.leaves(columns)
@@ -253,7 +264,9 @@ def _unpacked(
             if learned is not None:
                 learned.add(group, contents)
             del contents
-            at_once = _rows_at_once(path, file, leaves, group)
+            at_once = min(
+                _rows_at_once(path, file, leaves, group), LARGE_ROWS if large else BATCH_ROWS
+            )
             yield from arrow.iter_batches(at_once, row_groups=[group], columns=list(columns))
     if learned is not None:
         learned.end()
@@ -265,7 +278,7 @@ def _rows_at_once(path: Place, file: RowGroups, leaves: Sequence[int], group: in
     Raises:
       DataError: a page, or a value in it, is larger than any that is read.
     """
-    about, least = file.metadata.row_group(group), BATCH_ROWS
+    about, least = file.metadata.row_group(group), LARGE_ROWS
     for leaf in leaves:
         column = about.column(leaf)
         pages = list(pages_of(file, column))
@@ -303,7 +316,7 @@ def _excess(
 def _rows_of_lists(column: pq.ColumnChunkMetaData, pages: Sequence[Page]) -> int:
     """One row may have all numbers of its page: a run of equal ones takes some bytes."""
     if column.num_values * _LISTED <= _READ_BYTES:
-        return BATCH_ROWS
+        return LARGE_ROWS
     longest = max((page.values for page in pages), default=1)
     return _power_of_two(_READ_BYTES // (_LISTED * max(1, longest)))
 
@@ -312,7 +325,7 @@ def _rows_of_bytes(column: pq.ColumnChunkMetaData, pages: Sequence[Page]) -> int
     """Each row may have the largest value of a dictionary, or all but nothing of a page."""
     whole = sum(page.unpacked for page in pages)
     if whole <= _READ_BYTES and not column.has_dictionary_page:
-        return BATCH_ROWS
+        return LARGE_ROWS
     largest = max((page.unpacked for page in pages), default=1)
     return _power_of_two(_READ_BYTES // max(1, largest))
 

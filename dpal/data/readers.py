@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,13 +51,15 @@ class RawBatch:
 
 
 def raw_batches(
-    source: Source, columns: list[str], *, learned: LearnedFiles | None = None
+    source: Source, columns: list[str], *, large: bool = False, learned: LearnedFiles | None = None
 ) -> Iterator[RawBatch]:
     """Yields the rows of a source's role in file order.
 
     Args:
       source: what is read.
       columns: names of columns; `Content.TEXT` stands for the struct of a source's texts.
+      large: whether batches may have some ten thousand rows, where these are small: for readers to
+        whom it does not matter what a record is read with.
       learned: learns what the files hold.
 
     Raises:
@@ -67,11 +70,24 @@ def raw_batches(
     weigh = record_bytes(source, columns)
     for number, path in enumerate(source.paths):
         known = source.known_file(number)
-        for row, batch in read_batches(path, wanted, weigh=weigh, known=known, learned=learned):
+        for row, batch in read_batches(
+            path, wanted, weigh=weigh, large=large, known=known, learned=learned
+        ):
             kept, positions = rows_of_role(source, batch, columns)
             if kept.num_rows:
                 yield RawBatch(first_row, kept, RowNumbers(path, row + positions))
                 first_row += kept.num_rows
+
+
+def usual_batches(batch: RawBatch) -> Iterator[slice]:
+    """Where the batches lie that a large one is made of: each has the rows that it has by itself.
+
+    Args:
+      batch: a large one.
+    """
+    blocks = batch.numbers.numbers // BATCH_ROWS
+    cuts = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), blocks.size]
+    return (slice(*pair) for pair in pairwise(cuts))
 
 
 def record_bytes(source: Source, columns: list[str]) -> Weigh:
@@ -228,12 +244,19 @@ def _features(column: pa.Array, rows: RowNumbers | None) -> Tensor:
             count=lengths[odd[0]],
             others=lengths[0],
         )
-    values = np.asarray(column.flatten(), dtype=np.float32).reshape(len(column), -1)
-    broken = ~np.isfinite(values).all(axis=1)
-    if broken.any():
+    stored = column.flatten()
+    values = np.asarray(stored, dtype=np.float32).reshape(len(column), -1)
+    # A sum of large numbers may overflow; one of finite numbers alone is never NaN for nothing.
+    with np.errstate(over="ignore", invalid="ignore"):
+        looks_whole = np.isfinite(values.sum())
+    if not looks_whole and not (finite := np.isfinite(values).all(axis=1)).all():
         raise row_error(
             rows,
-            int(np.argmax(broken)),
+            int(np.argmin(finite)),
             "has a feature that is missing, NaN or infinite; fill it in",
         )
-    return torch.from_numpy(values.copy())
+    if values.flags.writeable:  # they became other numbers on the way
+        return torch.from_numpy(values)
+    return torch.utils.dlpack.from_dlpack(stored).view(
+        len(column), -1
+    )  # in Arrow's memory, not copied

@@ -1,19 +1,23 @@
 """A Parquet file one row group at a time: each stretch of its bytes is read once, and known by it.
 
 Whoever reads a pool for a plan reads all of it, and keeps a digest of every column in every row
-group. Later readers look at the bytes that they read, so that a file which changed under a
-campaign is refused where it is read, by the name of the row group, and never read for that alone.
+group. Later readers of a file that is not certainly in the same state compare the bytes that they
+read, so that one which changed under a campaign is refused where it is read, by the name of the
+row group, and never read for that alone.
 """
 
 from __future__ import annotations
 
 import io
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpal.errors import DataChanged
@@ -21,6 +25,7 @@ from dpal.errors import DataChanged
 if TYPE_CHECKING:  # a served model reads no file
     from dpal.files.stored_objects import Place
 
+_TICK_NS = 10**9  # longer than any clock of files stands still
 _PIECE = 2**23  # bytes that are read at a time of what is only hashed
 
 
@@ -32,11 +37,14 @@ class KnownFile:
       sha256: of its bytes, in hexadecimal.
       metadata: its footer, by which it is read from then on.
       columns: SHA-256 of each column's bytes, by row group and number of the column.
+      state: in which the file was then, as far as its system or store tells; empty where nothing
+        shows that it is still in that one.
     """
 
     sha256: str
     metadata: pq.FileMetaData
     columns: Mapping[tuple[int, int], bytes]
+    state: str = ""
 
     def row_groups(self) -> list[str]:
         """A digest of each row group's columns, in hexadecimal."""
@@ -65,11 +73,12 @@ class RowGroups(io.RawIOBase):
     To Arrow it is a file. What Arrow asks for is in memory already.
     """
 
-    def __init__(self, place: Place, stream: BinaryIO, known: KnownFile | None = None) -> None:
+    def __init__(self, place: Place, stream: Any, known: KnownFile | None = None) -> None:
         super().__init__()
         self._place, self._stream, self._known = place, stream, known
-        self._size = stream.seek(0, io.SEEK_END)
-        self._position, self._held = 0, list[tuple[int, bytes]]()
+        self._opened_ns = time.time_ns()
+        self._size = int(stream.seek(0, io.SEEK_END))
+        self._position, self._held = 0, list[tuple[int, memoryview]]()
         self.metadata = known.metadata if known else self._footer()
 
     def rows_before(self, group: int) -> int:
@@ -85,7 +94,7 @@ class RowGroups(io.RawIOBase):
             if any(path == wanted or path.startswith(f"{wanted}.") for wanted in columns)
         ]
 
-    def fetch(self, group: int, leaves: Sequence[int]) -> dict[int, bytes]:
+    def fetch(self, group: int, leaves: Sequence[int]) -> dict[int, memoryview]:
         """Reads columns of a row group, and forgets those of another.
 
         Raises:
@@ -94,16 +103,30 @@ class RowGroups(io.RawIOBase):
         """
         self._held = []
         contents = {leaf: self._read(*chunk(self.metadata, group, leaf)) for leaf in leaves}
+        if self._known is not None and not self._is_as_known():
+            for leaf, content in contents.items():
+                if sha256(content).digest() != self._known.columns[group, leaf]:
+                    raise changed_row_group(self._place, self.metadata, group)
         for leaf, content in contents.items():
-            if self._known and sha256(content).digest() != self._known.columns[group, leaf]:
-                raise changed_row_group(self._place, self.metadata, group)
             self._held.append((chunk(self.metadata, group, leaf)[0], content))
         return contents
 
-    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+    def pieces(self, start: int, end: int) -> Iterator[memoryview]:
         """Reads a stretch of the file that nobody wants but to hash it."""
         for position in range(start, end, _PIECE):
             yield self._read(position, min(_PIECE, end - position))
+
+    @property
+    def state(self) -> str:
+        """What tells the file from itself after a change; empty where nothing does for certain."""
+        try:
+            about = os.fstat(self._stream.fileno())
+        except OSError:  # io.UnsupportedOperation: it lies in a store
+            return str(getattr(self._stream, "state", ""))
+        if self._opened_ns - about.st_mtime_ns < _TICK_NS:
+            return ""  # another change might carry the same time
+        times = f"{about.st_mtime_ns}-{about.st_ctime_ns}"
+        return f"{about.st_dev}-{about.st_ino}-{about.st_size}-{times}"
 
     @property
     def size(self) -> int:
@@ -130,19 +153,26 @@ class RowGroups(io.RawIOBase):
         for start, content in self._held:
             first = position - start
             if first >= 0 and first + size <= len(content):
-                whole = size == len(content)
-                return content if whole else memoryview(content)[first : first + size]
+                return content[first : first + size]
         self._stream.seek(position)
         return self._stream.read(max(0, min(size, self._size - position)))
+
+    def _is_as_known(self) -> bool:
+        """Whether the file is certainly in the state that it was in when it was known."""
+        return bool(self._known and self._known.state and self._known.state == self.state)
 
     def _footer(self) -> pq.FileMetaData:
         return pq.read_metadata(self)
 
-    def _read(self, start: int, length: int) -> bytes:
+    def _read(self, start: int, length: int) -> memoryview:
+        # In Arrow's memory, which is used again, and not handed back to the system each time.
+        content = memoryview(pa.allocate_buffer(length)).cast("B")
         self._stream.seek(start)
-        content = self._stream.read(length)
-        if len(content) < length:
-            raise OSError(f"the file ends {length - len(content)} bytes early")
+        read = 0
+        while read < length and (more := self._stream.readinto(content[read:])):
+            read += more
+        if read < length:
+            raise OSError(f"the file ends {length - read} bytes early")
         return content
 
 

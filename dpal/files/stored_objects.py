@@ -125,6 +125,12 @@ class _Ranges(io.RawIOBase):
         super().__init__()
         self._url, self._stream = url, stream
 
+    @property
+    def state(self) -> str:
+        """The store's mark of this content; empty where it gives none."""
+        details = getattr(self._stream, "details", None) or {}
+        return str(details.get("ETag") or details.get("etag") or details.get("md5Hash") or "")
+
     def readable(self) -> bool:
         return True
 
