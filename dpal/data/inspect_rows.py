@@ -137,6 +137,7 @@ def inspect(
             )
         raise DataError(f"{source.name} has no rows{wanted}; a campaign needs some")
     names_seen = np.concatenate(hashes)
+    hashes.clear()  # eight bytes a row, before they are sorted
     _require_unique(names_seen, source)
     if seen is not None:
         seen.names, seen.contents = names_seen, np.concatenate(contents)
