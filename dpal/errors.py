@@ -228,6 +228,28 @@ class RecordsRegistered(DataError):
     released = False
 
 
+class DataChanged(DataError):
+    """A file is not what it was when a plan was made for it. Nothing was released.
+
+    Attributes:
+      place: of the file.
+      row_groups: numbers of those that changed; empty where that cannot be said.
+    """
+
+    code = "data-changed"
+    released = False
+
+    def __init__(self, place: str, row_groups: tuple[int, ...] = (), rows: str = "") -> None:
+        super().__init__(place, row_groups, rows)
+        self.place, self.row_groups, self.rows = place, row_groups, rows
+
+    def _sentence(self) -> str:
+        groups = ", ".join(map(str, self.row_groups))
+        part = f"row group {groups} of {self.place}" if groups else self.place
+        where = f" (rows {self.rows})" if self.rows else ""
+        return f"{part}{where} is not what it was when the plan was made; restore the file"
+
+
 class StorageError(DpalError):
     """A file could not be written. Nothing was released: a release starts on disk."""
 

@@ -71,6 +71,8 @@ def environment(address: str, *, key: str = KEY, secret: str = SECRET) -> dict[s
         "AWS_SHARED_CREDENTIALS_FILE": str(_EMPTY),
         "AWS_CONFIG_FILE": str(_EMPTY),
         "AWS_EC2_METADATA_DISABLED": "true",
+        # rclone answers a part of a file with the checksum of the whole.
+        "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
     }
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
+from dpal.config.data_place import DataPlace
 from dpal.config.guarded import Guarded
 from dpal.config.help import settings_refusal
 from dpal.config.section import Name, Section
@@ -21,10 +22,10 @@ class CampaignBrief(Section):
 
     name: Name
     """Names the campaign, its folder and its model."""
-    data: Annotated[Path, Guarded(key="data.pool")]
+    data: Annotated[DataPlace, Guarded(key="data.pool")]
     """Parquet file or folder with private records: id, and image, features or text_a."""
     validation: Annotated[
-        Path | None,
+        DataPlace | None,
         Guarded(key="data.validation", free=(None,)),
         choice("A file", "As the data says, else a fifth of it"),
     ] = Field(None, title="Held-out records")

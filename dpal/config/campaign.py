@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -38,6 +37,7 @@ from dpal.config.validation import (
     without_file_of_its_own,
 )
 from dpal.errors import ConfigError, ParameterError
+from dpal.files.stored_objects import Place
 from dpal.ledger.release_and_stop_rules import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
@@ -246,7 +246,7 @@ class CampaignConfig(RunConfig):
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
     @property
-    def labeled(self) -> tuple[Path | list[Path], str]:
+    def labeled(self) -> tuple[Place | list[Place], str]:
         """The records that labels are bought for: files or a folder, and the column of labels."""
         return self.data.pool, self.data.label_column
 

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, model_validator
 
 from dpal.canonical import place_digest
+from dpal.config.data_place import DataPlace
 from dpal.config.guarded import Guarded
 from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
@@ -115,12 +116,13 @@ class BackboneConfig(Section):
 class DataConfig(Section):
     """Parquet files with `id`, and `image`, `features` or `text_a` (and `text_b`)."""
 
-    pool: Annotated[Path | list[Path], Guarded(), choice("One file or folder", "Several")] = Path(
-        "data/digits-pool.parquet"
-    )
-    """Private records, a file, a folder of files or a list; labels may be absent."""
+    pool: Annotated[
+        DataPlace | list[DataPlace], Guarded(), choice("One file or folder", "Several")
+    ] = Path("data/digits-pool.parquet")
+    """Private records: a file, a folder of files or a list, each a path or a URL (s3://...); labels
+    may be absent."""
     validation: Annotated[
-        Path | None, Guarded(free=(None,)), choice("A file", "A share of the pool")
+        DataPlace | None, Guarded(free=(None,)), choice("A file", "A share of the pool")
     ] = Field(Path("data/digits-validation.parquet"), title="Validation set")
     """Labeled records for metrics; whose they are stands in validation. null where validation.share
     holds out records of the pool."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
@@ -19,6 +18,7 @@ from dpal.config.section import Fraction, Name, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import MayBeDeclared, refuse_share
+from dpal.files.stored_objects import Place
 from dpal.planning.linear_head import TrainingMethod
 from dpal.privacy import Accountant, Adjacency
 
@@ -69,7 +69,7 @@ class PublicConfig(RunConfig):
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
     @property
-    def labeled(self) -> tuple[Path | list[Path], str]:
+    def labeled(self) -> tuple[Place | list[Place], str]:
         """The records that labels are bought for: files or a folder, and the column of labels."""
         return self.public.pool, self.public.label_column
 

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, model_validator
 
+from dpal.config.data_place import DataPlace
 from dpal.config.guarded import Guarded
 from dpal.config.section import Count, Name, Section
 from dpal.config.settings_form import choice
@@ -104,9 +105,9 @@ class StartConfig(Section):
 class PublicDataConfig(Section):
     """Public records that may be labeled: nothing here is protected."""
 
-    pool: Annotated[Path | list[Path], Guarded(), choice("One file or folder", "Several")] = Field(
-        Path("data/digits-public.parquet"), title="Public pool"
-    )
+    pool: Annotated[
+        DataPlace | list[DataPlace], Guarded(), choice("One file or folder", "Several")
+    ] = Field(Path("data/digits-public.parquet"), title="Public pool")
     """Parquet file, folder or list; labels may be absent."""
     label_column: str = "label"
     """Name of the labels."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, model_validator
@@ -14,6 +13,7 @@ from dpal.config.section import Count, Section
 from dpal.config.settings_form import choice
 from dpal.data.held_out import MOST_HELD_OUT, HeldOutShare
 from dpal.errors import ConfigError
+from dpal.files.stored_objects import Place
 
 
 class DeclaredValidation(Section):
@@ -181,7 +181,7 @@ def declared_validation(config: Measuring) -> DeclaredValidation:
     return config.validation
 
 
-def require_public(config: Measuring) -> Path:
+def require_public(config: Measuring) -> Place:
     """The validation set, of which figures may leave as they are.
 
     Raises:

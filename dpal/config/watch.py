@@ -20,6 +20,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.config.section import Name, Section
 from dpal.config.validation import DeclaredValidation
 from dpal.errors import ConfigError
+from dpal.files.stored_objects import Place, StoredObject
 
 _NAME = r"^[a-z0-9][a-z0-9_-]{0,55}$"  # leaves room for a rerun's number
 _USUAL_MINUTES = 5.0
@@ -110,7 +111,7 @@ class WatchConfig(Section):
         return after + timedelta(minutes=self.minutes)
 
     def campaign_on(
-        self, name: str, pool: Path | Sequence[Path], *, start_from: str | None = None
+        self, name: str, pool: Place | Sequence[Place], *, start_from: str | None = None
     ) -> CampaignConfig:
         """The settings of one of its campaigns.
 
@@ -120,7 +121,7 @@ class WatchConfig(Section):
           start_from: finished campaign that it goes on from.
         """
         values = self.campaign.model_dump()
-        place = pool if isinstance(pool, Path) else list(pool)
+        place = pool if isinstance(pool, Path | StoredObject) else list(pool)
         values["data"] |= {"pool": place, "dataset": self.dataset}
         values["runtime"] |= {"cron": None, "timezone": None}  # the watch starts it, no clock
         return CampaignConfig.model_validate({**values, "name": name, "start_from": start_from})

@@ -8,17 +8,18 @@ holds none of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpal import check
-from dpal.data.parquet import RowNumbers, Weigh, read_batches, reading
+from dpal.data.parquet import RowNumbers, Weigh, metadata_of, read_batches, reading
 from dpal.data.readers import BATCH_ROWS, RawBatch, record_bytes, rows_of_role, wanted_columns
+from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Source
 from dpal.errors import DataError
+from dpal.files.stored_objects import Place, size_of
 
 # Results of a shard wait in memory: a longer pool has more shards, not longer ones.
 MOST_ROWS = 256 * BATCH_ROWS
@@ -36,6 +37,7 @@ class Shard:
       rows: of the file, from there on.
       first_row: position of its first row among the rows of the source's role.
       file_bytes: size of the file, by which another one is told from it.
+      known: what the file must hold; None where nobody has read all of it.
     """
 
     number: int
@@ -44,6 +46,7 @@ class Shard:
     rows: int
     first_row: int
     file_bytes: int
+    known: KnownFile | None = field(default=None, compare=False, repr=False)
 
 
 def shards_of(source: Source, count: int) -> list[Shard]:
@@ -58,13 +61,15 @@ def shards_of(source: Source, count: int) -> list[Shard]:
       DataError: a file cannot be read.
     """
     check.at_least(1, shards=count)
-    shards, first_row, metadata = list[Shard](), 0, []
-    for path in source.paths:
-        with reading(path):
-            metadata.append(pq.read_metadata(path))
+    shards, first_row = list[Shard](), 0
+    metadata = [
+        metadata_of(path) if known is None else known.metadata
+        for path, known in ((path, source.known_file(i)) for i, path in enumerate(source.paths))
+    ]
     total = sum(file_metadata.num_rows for file_metadata in metadata)
     length = min(-(-total // (count * BATCH_ROWS)) * BATCH_ROWS, MOST_ROWS)
     for number, (path, about) in enumerate(zip(source.paths, metadata, strict=True)):
+        size = size_of(path)
         for start, end in _cuts(about, length):
             shard = Shard(
                 number=len(shards),
@@ -72,34 +77,38 @@ def shards_of(source: Source, count: int) -> list[Shard]:
                 start=start,
                 rows=end - start,
                 first_row=first_row,
-                file_bytes=path.stat().st_size,
+                file_bytes=size,
+                known=source.known_file(number),
             )
             shards.append(shard)
             first_row += _rows_of_role(source, path, about, shard)
     return shards
 
 
-def shard_batches(source: Source, shard: Shard, columns: list[str]) -> Iterator[RawBatch]:
+def shard_batches(
+    source: Source, shard: Shard, columns: list[str], *, large: bool = False
+) -> Iterator[RawBatch]:
     """Yields the batches of `raw_batches` that belong to a shard.
 
     Args:
       source: what is read.
       shard: of this source.
       columns: names of columns, as for `raw_batches`.
+      large: as there; a large batch is several of the others.
 
     Raises:
       DataError: the file cannot be read, or is another than the one that was cut.
     """
     path, first_row = source.paths[shard.file], shard.first_row
     with reading(path, _ELSEWHERE, DataError.before_release):
-        size, about = path.stat().st_size, pq.read_metadata(path)
+        size, about = size_of(path), shard.known.metadata if shard.known else metadata_of(path)
     if size != shard.file_bytes:
         raise DataError.before_release(
             f"{path} has another size here than where the campaign runs; give all workers the same "
             "files"
         )
     wanted, weigh = wanted_columns(source, columns), record_bytes(source, columns)
-    for row, batch in _read(path, about, shard, wanted, weigh):
+    for row, batch in _read(path, about, shard, wanted, weigh, large=large):
         kept, positions = rows_of_role(source, batch, columns)
         if kept.num_rows:
             yield RawBatch(first_row, kept, RowNumbers(path, row + positions))
@@ -126,18 +135,24 @@ def _starts(metadata: pq.FileMetaData) -> list[int]:
     return starts
 
 
-def _rows_of_role(source: Source, path: Path, about: pq.FileMetaData, shard: Shard) -> int:
+def _rows_of_role(source: Source, path: Place, about: pq.FileMetaData, shard: Shard) -> int:
     deciding = wanted_columns(source, [])
     if not deciding:
         return shard.rows
     return sum(
         rows_of_role(source, batch, [])[1].size
-        for _, batch in _read(path, about, shard, deciding, lambda batch: 0)
+        for _, batch in _read(path, about, shard, deciding, lambda batch: 0, large=True)
     )
 
 
 def _read(
-    path: Path, about: pq.FileMetaData, shard: Shard, columns: list[str], weigh: Weigh
+    path: Place,
+    about: pq.FileMetaData,
+    shard: Shard,
+    columns: list[str],
+    weigh: Weigh,
+    *,
+    large: bool,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """A shard's rows in the batches of the whole file, from the row groups that hold them."""
     starts, end = _starts(about), shard.start + shard.rows
@@ -147,9 +162,11 @@ def _read(
         path,
         columns,
         weigh=weigh,
+        large=large,
         groups=groups,
         skip=shard.start - starts[groups[0]],
         rows=shard.rows,
+        known=shard.known,
         advice=_ELSEWHERE,
         refuse=DataError.before_release,
     )

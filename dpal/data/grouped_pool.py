@@ -28,7 +28,6 @@ from torch import Tensor
 from dpal.canonical import digest, file_digest
 from dpal.data.label_columns import label_tensor, stored_type
 from dpal.data.parquet import BATCH_ROWS, reading
-from dpal.data.pool_files import digest_of
 from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Content, Source
 from dpal.errors import DataError
@@ -56,7 +55,7 @@ def made_of(source: Source, parts_file: Path) -> str:
     return digest(
         {
             "version": _VERSION,
-            "files": digest_of(source.paths),
+            "files": source.files_digest,
             "parts": file_digest(parts_file),
             "columns": [source.content.value, *source.texts, source.label_column],
             "role": [source.has_split, source.role.value],

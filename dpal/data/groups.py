@@ -7,7 +7,6 @@ records are selected. Who belongs together is public, as are ids: no content of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from dpal.data.parquet import schema_of
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Source
 from dpal.errors import DataError
+from dpal.files.stored_objects import Place
 
 OUTSIDE = -1  # a row that never takes part with its group
 
@@ -50,7 +50,7 @@ def read_groups(source: Source, column: str) -> NDArray[np.int64]:
     return np.concatenate(groups)
 
 
-def _require_column(path: Path, column: str) -> None:
+def _require_column(path: Place, column: str) -> None:
     schema = schema_of(path)
     if column not in schema.names:
         there = ", ".join(schema.names)

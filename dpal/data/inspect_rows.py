@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpal.data.known_files import LearnedFiles
 from dpal.data.known_records import hashed
 from dpal.data.label_columns import classes_in
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
 from dpal.data.readers import RawBatch, apply_extractor, decoded_of, raw_batches
+from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Content, Role, Source
 from dpal.errors import DataError
 from dpal.labels import Task
@@ -41,6 +43,7 @@ class Inventory:
       classes: highest class number + 1, or the number of labels; 0 without labels.
       fully_labeled: whether every row has a label.
       present: class numbers that some row has, ascending; of single labels only.
+      files: what each file held.
     """
 
     rows: int
@@ -49,6 +52,7 @@ class Inventory:
     classes: int
     fully_labeled: bool
     present: tuple[int, ...] = ()
+    files: tuple[KnownFile, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(eq=False)
@@ -90,7 +94,8 @@ def inspect(
     rows, classes, fully_labeled = 0, 0, source.label_column is not None
     present, brightest = set[int](), 0
     columns = [name for name in source.columns if name != "split"]
-    for batch in raw_batches(source, columns):
+    learned = LearnedFiles()
+    for batch in raw_batches(source, columns, large=True, learned=learned):
         hashes.append(_name_hashes(batch))
         column = batch.table.column(source.content.value)
         if source.content is Content.IMAGE:
@@ -132,6 +137,7 @@ def inspect(
             )
         raise DataError(f"{source.name} has no rows{wanted}; a campaign needs some")
     names_seen = np.concatenate(hashes)
+    hashes.clear()  # eight bytes a row, before they are sorted
     _require_unique(names_seen, source)
     if seen is not None:
         seen.names, seen.contents = names_seen, np.concatenate(contents)
@@ -160,6 +166,7 @@ def inspect(
         classes=classes,
         fully_labeled=fully_labeled,
         present=tuple(sorted(present)),
+        files=tuple(learned.files),
     )
 
 
@@ -214,9 +221,9 @@ def require_apart(public: Source, other: Source, why: str) -> None:
     Raises:
       DataError: a name stands in both.
     """
-    names = [_name_hashes(batch) for batch in raw_batches(public, ["id"])]
+    names = [_name_hashes(batch) for batch in raw_batches(public, ["id"], large=True)]
     public_hashes = np.unique(np.concatenate(names)) if names else np.empty(0, np.uint64)
-    for batch in raw_batches(other, ["id"]):
+    for batch in raw_batches(other, ["id"], large=True):
         hashes = _name_hashes(batch)
         positions = np.minimum(
             np.searchsorted(public_hashes, hashes), max(0, public_hashes.size - 1)

@@ -43,6 +43,7 @@ from dpal.data.readers import BATCH_ROWS, RawBatch, decode, raw_batches
 from dpal.data.sources import Content, Source
 from dpal.data.texts import texts_in
 from dpal.errors import DataError
+from dpal.files.stored_objects import Place
 
 # Share of a file's contents that may be known under other names, or be like known ones: few
 # values of a table make different people look alike.
@@ -477,7 +478,7 @@ def _owner_columns(source: Source, owner_column: str | None) -> list[str]:
     return [owner_column]
 
 
-def _require_owners(path: Path, column: str) -> None:
+def _require_owners(path: Place, column: str) -> None:
     schema = schema_of(path)
     if column not in schema.names:
         raise DataError.before_release(

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
-from dpal.data.readers import BATCH_ROWS, raw_batches, records_of
+from dpal.data.parquet import LARGE_ROWS
+from dpal.data.readers import raw_batches, records_of
 from dpal.data.records import GROUP
 from dpal.data.records import LabeledSet as LabeledSet
 from dpal.data.records import load_labeled as load_labeled
@@ -38,6 +39,7 @@ ASIDE = -4  # unlabeled, and no candidate of queries: secret coins decided so
 _SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
 _WITH_CANDIDATES = _SELECTION.append(pa.field("candidate", pa.bool_()))
 _NOTED = b"dpal.noted"
+_MERGED_ROWS = 2**18  # names are looked up in a table that Arrow makes anew for each batch
 
 
 def _state(label: pa.DataType, *, grouped: bool) -> pa.Schema:
@@ -82,11 +84,11 @@ def write_start(
         takes_part = groups == np.arange(groups.size)
     if takes_part is not None:
         cohorts = np.where(takes_part, UNLABELED, EXCLUDED).astype(np.int16)
-    unlabeled = np.full(BATCH_ROWS, UNLABELED, dtype=np.int16)
-    zeros = np.zeros(BATCH_ROWS, dtype=np.int32)
+    unlabeled = np.full(LARGE_ROWS, UNLABELED, dtype=np.int16)
+    zeros = np.zeros(LARGE_ROWS, dtype=np.int32)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in raw_batches(source, ["id"]):
+        for batch in raw_batches(source, ["id"], large=True):
             count = batch.table.num_rows
             columns = [
                 batch.table.column("id").cast(pa.string()),
@@ -130,16 +132,18 @@ def write_merged(
     multi = task_of(stored) is Task.MULTI_LABEL
     if any(isinstance(label, int) is multi for label in labels.values()):
         raise DataError("labels are of another kind than the pool's; nothing was merged")
+    names, answers = pa.array(labels, pa.string()), pa.array(list(labels.values()), stored)
+    retiring = pa.array(leaving, pa.string())
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal matched
         candidates = None if selection is None else _candidates_in(selection)
         with pq.ParquetFile(before) as file:
             joined = _JoinedGroups(file)  # groups whose first record was selected
-            for batch in file.iter_batches():
-                ids = batch.column("id").to_pylist()
-                new = np.array([name in labels for name in ids], dtype=bool)
-                gone = np.array([name in leaving for name in ids], dtype=bool)
+            for batch in file.iter_batches(_MERGED_ROWS):
+                places = pc.index_in(batch.column("id"), value_set=names)
+                new = np.asarray(places.is_valid())
+                gone = _is_among(retiring, batch)
                 cohorts = np.array(batch.column("cohort"), dtype=np.int16)
                 allowed = cohorts == UNLABELED
                 if GROUP in schema.names:
@@ -152,10 +156,12 @@ def write_merged(
                 cohorts[new] = cohort
                 cohorts[gone] = RETIRED
                 if candidates is not None:
-                    cohorts[(cohorts == UNLABELED) & ~candidates.among(ids)] = ASIDE
-                old_labels = batch.column("label").to_pylist()
-                merged = [labels.get(name, old) for name, old in zip(ids, old_labels, strict=True)]
-                yield _with_columns(batch, pa.array(cohorts), pa.array(merged, stored))
+                    among = candidates.among(batch.column("id").to_pylist())
+                    cohorts[(cohorts == UNLABELED) & ~among] = ASIDE
+                merged = batch.column("label")
+                if new.any():
+                    merged = pc.if_else(places.is_valid(), answers.take(places), merged)
+                yield _with_columns(batch, pa.array(cohorts), merged)
         if matched != len(labels) or (candidates is not None and not candidates.all_met):
             # How many there are may be confidential, and errors reach the orchestrator.
             raise DataError("a labeled record is not in the pool; nothing was merged")
@@ -183,20 +189,17 @@ def write_pseudo_labeled(
             joined = _JoinedGroups(file)
             for batch in file.iter_batches():
                 cohorts = np.array(batch.column("cohort"), dtype=np.int16)
-                here = labels[first : first + len(cohorts)].tolist()
+                guessed = labels[first : first + len(cohorts)]
+                here = pa.array(guessed if guessed.ndim == 1 else guessed.tolist()).cast(stored)
                 first += len(cohorts)
                 left = np.isin(cohorts, [UNLABELED, ASIDE])
                 if GROUP in schema.names:
                     groups = np.asarray(batch.column(GROUP))
                     joined.add(groups[left])
                     left |= (cohorts == EXCLUDED) & joined.among(groups)
-                old = batch.column("label").to_pylist()
-                merged = [
-                    guessed if is_left else bought
-                    for guessed, bought, is_left in zip(here, old, left, strict=True)
-                ]
-                joined = pa.array(np.where(left, cohort, cohorts).astype(np.int16))
-                yield _with_columns(batch, joined, pa.array(merged, stored))
+                merged = pc.if_else(pa.array(left), here, batch.column("label"))
+                together = pa.array(np.where(left, cohort, cohorts).astype(np.int16))
+                yield _with_columns(batch, together, merged)
 
     write_private_parquet(after, schema, batches)
 
@@ -246,7 +249,7 @@ def write_selection(
         schema = schema.with_metadata({_NOTED: json.dumps(noted, sort_keys=True).encode()})
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in raw_batches(source, ["id"]):
+        for batch in raw_batches(source, ["id"], large=True):
             leaving = np.isin(batch.rows, retired, assume_unique=True)
             chosen = leaving | np.isin(batch.rows, rows, assume_unique=True)
             marks = [leaving]
@@ -361,7 +364,7 @@ def holds_all(source: Source, state: Path) -> bool:
     def hashed(names: pa.Array) -> NDArray[np.int64]:
         return np.array([hash(name) for name in names.cast(pa.string()).to_pylist()], np.int64)
 
-    here = [hashed(batch.table.column(0)) for batch in raw_batches(source, ["id"])]
+    here = [hashed(batch.table.column(0)) for batch in raw_batches(source, ["id"], large=True)]
     pool_hashes = np.sort(np.concatenate(here))
     with pq.ParquetFile(state) as file:
         for batch in file.iter_batches(columns=["id"]):
@@ -446,6 +449,6 @@ def read_ids(source: Source) -> list[str]:
     """Names (n,) of a source's records, in the order of `load_all`."""
     return [
         name
-        for batch in raw_batches(source, ["id"])
+        for batch in raw_batches(source, ["id"], large=True)
         for name in batch.table.column(0).cast(pa.string()).to_pylist()
     ]

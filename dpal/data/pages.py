@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any, Protocol
 
 import pyarrow.parquet as pq
 
@@ -28,6 +28,22 @@ _DATA, _DICTIONARY = (5, 8), 7
 _VALUES = 1
 
 
+class Stretches(Protocol):
+    """What a file is read from: bytes from one place on."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Goes to a place."""
+        ...
+
+    def tell(self) -> int:
+        """Where it is."""
+        ...
+
+    def read(self, size: int = -1, /) -> Any:
+        """Bytes, fewer at the end."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """A page as its header describes it.
@@ -41,7 +57,7 @@ class Page:
     values: int
 
 
-def pages_of(stream: IO[bytes], column: pq.ColumnChunkMetaData) -> Iterator[Page]:
+def pages_of(stream: Stretches, column: pq.ColumnChunkMetaData) -> Iterator[Page]:
     """Yields the pages of a column in one row group.
 
     Args:
@@ -72,7 +88,7 @@ def pages_of(stream: IO[bytes], column: pq.ColumnChunkMetaData) -> Iterator[Page
         position = stream.tell() + packed
 
 
-def _struct(stream: IO[bytes], depth: int) -> dict[int, Any]:
+def _struct(stream: Stretches, depth: int) -> dict[int, Any]:
     """Fields by number: numbers and structs; of other kinds nothing is kept."""
     if depth == 0:
         raise ValueError("too deep")
@@ -86,7 +102,7 @@ def _struct(stream: IO[bytes], depth: int) -> dict[int, Any]:
     return fields
 
 
-def _value(stream: IO[bytes], kind: int, depth: int) -> Any:
+def _value(stream: Stretches, kind: int, depth: int) -> Any:
     if kind in (_I16, _I32, _I64):
         return _signed(stream)
     if kind in (_TRUE, _FALSE, _BYTE):
@@ -106,14 +122,14 @@ def _value(stream: IO[bytes], kind: int, depth: int) -> Any:
     raise ValueError(f"a value of kind {kind}")  # no header of a page has maps
 
 
-def _byte(stream: IO[bytes]) -> int:
+def _byte(stream: Stretches) -> int:
     byte = stream.read(1)
     if not byte:
         raise EOFError
-    return byte[0]
+    return int(byte[0])
 
 
-def _unsigned(stream: IO[bytes]) -> int:
+def _unsigned(stream: Stretches) -> int:
     value = shift = 0
     while True:
         byte = _byte(stream)
@@ -125,11 +141,11 @@ def _unsigned(stream: IO[bytes]) -> int:
             raise ValueError("a number of more than 64 bits")
 
 
-def _signed(stream: IO[bytes]) -> int:
+def _signed(stream: Stretches) -> int:
     """A number in zigzag coding."""
     value = _unsigned(stream)
     return (value >> 1) ^ -(value & 1)
 
 
-def _skip(stream: IO[bytes], count: int) -> None:
+def _skip(stream: Stretches, count: int) -> None:
     stream.seek(count, 1)

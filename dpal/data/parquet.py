@@ -3,7 +3,8 @@
 A file is somebody else's: it may be damaged, and it may unpack to a thousand times its size.
 Sizes are looked at before anything is unpacked, and every failure is one sentence about the
 file. Row groups and pages are those that a writer makes; of a page that spreads one row over
-others, its own part counts.
+others, its own part counts. Where it lies, on this machine or in object storage, is nothing that
+anybody above has to know.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,16 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from dpal.data.pages import Page, pages_of
+from dpal.data.row_groups import KnownFile, RowGroups, opened
 from dpal.errors import DataError, DpalError
+
+if TYPE_CHECKING:  # a served model reads no file
+    from dpal.data.known_files import LearnedFiles
+    from dpal.files.stored_objects import Place
 
 BATCH_ROWS = 1024
 BATCH_BYTES = 2**28  # decoded records of one batch
+LARGE_ROWS, LARGE_BYTES = 2**16, 2**24  # of a large one, where records are small
 
 MOST_VALUES = 2**24  # pixels of a picture, or numbers in a list
 MOST_BYTES = {"text": 2**20, "bytes": 2**26}  # in one cell
@@ -51,7 +58,7 @@ class RowNumbers:
       numbers: (n,) rows of it, the first being row 0, whatever a `split` column leaves out.
     """
 
-    path: Path
+    path: Place
     numbers: NDArray[np.int64]
 
     def slice(self, start: int, count: int) -> RowNumbers:
@@ -83,7 +90,7 @@ def row_error(
 
 
 @contextmanager
-def reading(path: Path, advice: str = _DAMAGED, refuse: Refuse = DataError) -> Iterator[None]:
+def reading(path: Place, advice: str = _DAMAGED, refuse: Refuse = DataError) -> Iterator[None]:
     """Turns whatever a damaged file makes its reader raise into one sentence.
 
     Raises:
@@ -97,15 +104,30 @@ def reading(path: Path, advice: str = _DAMAGED, refuse: Refuse = DataError) -> I
         raise refuse(f"{path} cannot be read ({type(error).__name__}); {advice}") from error
 
 
-def schema_of(path: Path, refuse: Refuse = DataError) -> pa.Schema:
+def metadata_of(path: Place) -> pq.FileMetaData:
+    """What a file's footer says: its row groups, and where they lie.
+
+    Raises:
+      DataError: it cannot be read.
+      StoreError: its store does not answer, or gives no access.
+    """
+    with reading(path), opened(path) as file:
+        return file.metadata
+
+
+def schema_of(path: Place, refuse: Refuse = DataError) -> pa.Schema:
     """The columns of a file, each with a name of its own.
 
     Raises:
       DataError: it is no Parquet file, or two columns have one name.
+      StoreError: its store does not answer, or gives no access.
     """
     try:
-        schema = pq.read_schema(path)
+        with opened(path) as file:
+            schema = file.metadata.schema.to_arrow_schema()
         names = [str(name) for name in schema.names]
+    except DpalError:
+        raise
     except Exception as error:  # no text for a name, a type that is unknown, a cut file
         raise refuse(
             f"{path} is not a readable Parquet file; restore it, or write it again"
@@ -119,13 +141,16 @@ def schema_of(path: Path, refuse: Refuse = DataError) -> pa.Schema:
 
 
 def read_batches(
-    path: Path,
+    path: Place,
     columns: Sequence[str],
     *,
     weigh: Weigh = lambda batch: 0,
+    large: bool = False,
     groups: Sequence[int] | None = None,
     skip: int = 0,
     rows: int | None = None,
+    known: KnownFile | None = None,
+    learned: LearnedFiles | None = None,
     advice: str = _DAMAGED,
     refuse: Refuse = DataError,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -134,43 +159,48 @@ def read_batches(
     A batch ends when BATCH_ROWS rows, counted from the first one of all, are full, and before
     that after as many as fit into BATCH_BYTES once they are decoded. That depends on the shape
     of a record alone, which is public: with whom a record is scored must not depend on others.
+    A large batch is several of them.
 
     Args:
       path: the file.
       columns: names of columns.
       weigh: says how large the first record of a batch is once it is decoded.
+      large: whether batches may be large: for readers to whom it does not matter what a record
+        is read with.
       groups: row groups to read, one after the other; None is all.
       skip: rows of them to leave out first.
       rows: how many are wanted; None is all.
+      known: what the file must hold.
+      learned: learns what it holds.
       advice: what to do about a file that cannot be read.
       refuse: makes the error.
 
     Raises:
       DataError: the file is damaged, or holds a value that is larger than any that is read.
+      DataChanged: it does not hold what is `known` of it.
+      StoreError: its store does not answer, or gives no access.
     """
     first = row = 0
     try:
-        # Read ahead, row groups would stay in memory until the file is closed.
-        with pq.ParquetFile(path, pre_buffer=False) as file:
-            wanted = list(range(file.num_row_groups)) if groups is None else list(groups)
-            before = range(wanted[0]) if wanted else ()
-            first = row = skip + sum(file.metadata.row_group(group).num_rows for group in before)
-            at_once = _rows_at_once(path, file, columns, wanted)
-            pieces = file.iter_batches(at_once, row_groups=wanted, columns=list(columns))
-            held: list[pa.RecordBatch] = []
+        with opened(path, known) as file:
+            wanted = list(range(file.metadata.num_row_groups)) if groups is None else list(groups)
+            first = row = skip + (file.rows_before(wanted[0]) if wanted else 0)
+            pieces = _unpacked(path, file, columns, wanted, learned, large=large)
+            held, there, filled = list[pa.RecordBatch](), 0, 0
             for piece in _trimmed(pieces, skip, rows):
                 while piece.num_rows:
                     if not held and (row - first) % BATCH_ROWS == 0:
                         weight = weigh(piece)
-                        size = _rows_that_fit(weight)
-                    there = sum(part.num_rows for part in held)
+                        size = _rows_that_fit(weight, large=large)
                     part = piece.slice(0, size - there)
                     _require_readable(path, row + there, part, weight)
                     held.append(part)
                     piece = piece.slice(part.num_rows)
-                    if there + part.num_rows == size:
+                    there, filled = there + part.num_rows, filled + part.nbytes
+                    full = large and filled >= LARGE_BYTES and there % BATCH_ROWS == 0
+                    if full or there == size:
                         yield row, _joined(held)
-                        row, held = row + size, []
+                        row, held, there, filled = row + there, [], 0, 0
             if held:
                 yield row, _joined(held)
     except DpalError:
@@ -201,40 +231,64 @@ def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def _rows_that_fit(weight: int) -> int:
+def _rows_that_fit(weight: int, *, large: bool) -> int:
     """Rows of a batch: a power of two, so that batches end together with blocks of BATCH_ROWS."""
-    return _power_of_two(BATCH_BYTES // max(1, weight))
+    rows = _power_of_two(BATCH_BYTES // max(1, weight), BATCH_ROWS)
+    if not large or rows < BATCH_ROWS:
+        return rows
+    return max(rows, _power_of_two(LARGE_BYTES // max(1, weight), LARGE_ROWS))
 
 
-def _power_of_two(most: int) -> int:
-    """The largest one that is at most `most`, between 1 and BATCH_ROWS."""
-    return min(BATCH_ROWS, 1 << max(0, most.bit_length() - 1))
+def _power_of_two(most: int, bound: int = LARGE_ROWS) -> int:
+    """The largest one that is at most `most`, between 1 and a bound that is one."""
+    return min(bound, 1 << max(0, most.bit_length() - 1))
 
 
-def _rows_at_once(
-    path: Path, file: pq.ParquetFile, columns: Sequence[str], groups: Sequence[int]
-) -> int:
-    """Rows that can be unpacked together, by what the headers of all pages say.
+def _unpacked(
+    path: Place,
+    file: RowGroups,
+    columns: Sequence[str],
+    groups: Sequence[int],
+    learned: LearnedFiles | None,
+    *,
+    large: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Unpacks row groups one after the other, a few rows at a time."""
+    leaves = file.leaves(columns)
+    if learned is not None:
+        learned.begin(file)
+    # Read ahead, row groups would stay in memory until the file is closed.
+    with pq.ParquetFile(file, metadata=file.metadata, pre_buffer=False) as arrow:
+        for group in groups:
+            contents = file.fetch(group, leaves)
+            if learned is not None:
+                learned.add(group, contents)
+            del contents
+            at_once = min(
+                _rows_at_once(path, file, leaves, group), LARGE_ROWS if large else BATCH_ROWS
+            )
+            yield from arrow.iter_batches(at_once, row_groups=[group], columns=list(columns))
+    if learned is not None:
+        learned.end()
+
+
+def _rows_at_once(path: Place, file: RowGroups, leaves: Sequence[int], group: int) -> int:
+    """Rows of a row group that can be unpacked together, by what the headers of its pages say.
 
     Raises:
       DataError: a page, or a value in it, is larger than any that is read.
     """
-    about, least = file.metadata, BATCH_ROWS
-    with path.open("rb") as stream:
-        for group in groups:
-            for leaf in range(about.num_columns):
-                column, rows = about.row_group(group).column(leaf), about.row_group(group).num_rows
-                name = column.path_in_schema
-                if not any(name == wanted or name.startswith(f"{wanted}.") for wanted in columns):
-                    continue
-                pages = list(pages_of(stream, column))
-                listed = about.schema.column(leaf).max_repetition_level > 0
-                if excess := _excess(column, pages, rows, listed=listed):
-                    raise DataError(f"column {name!r} of {path} {excess}; {_SMALLER}")
-                if listed:
-                    least = min(least, _rows_of_lists(column, pages))
-                elif column.physical_type == "BYTE_ARRAY":
-                    least = min(least, _rows_of_bytes(column, pages))
+    about, least = file.metadata.row_group(group), LARGE_ROWS
+    for leaf in leaves:
+        column = about.column(leaf)
+        pages = list(pages_of(file, column))
+        listed = file.metadata.schema.column(leaf).max_repetition_level > 0
+        if excess := _excess(column, pages, about.num_rows, listed=listed):
+            raise DataError(f"column {column.path_in_schema!r} of {path} {excess}; {_SMALLER}")
+        if listed:
+            least = min(least, _rows_of_lists(column, pages))
+        elif column.physical_type == "BYTE_ARRAY":
+            least = min(least, _rows_of_bytes(column, pages))
     return least
 
 
@@ -262,7 +316,7 @@ def _excess(
 def _rows_of_lists(column: pq.ColumnChunkMetaData, pages: Sequence[Page]) -> int:
     """One row may have all numbers of its page: a run of equal ones takes some bytes."""
     if column.num_values * _LISTED <= _READ_BYTES:
-        return BATCH_ROWS
+        return LARGE_ROWS
     longest = max((page.values for page in pages), default=1)
     return _power_of_two(_READ_BYTES // (_LISTED * max(1, longest)))
 
@@ -271,12 +325,12 @@ def _rows_of_bytes(column: pq.ColumnChunkMetaData, pages: Sequence[Page]) -> int
     """Each row may have the largest value of a dictionary, or all but nothing of a page."""
     whole = sum(page.unpacked for page in pages)
     if whole <= _READ_BYTES and not column.has_dictionary_page:
-        return BATCH_ROWS
+        return LARGE_ROWS
     largest = max((page.unpacked for page in pages), default=1)
     return _power_of_two(_READ_BYTES // max(1, largest))
 
 
-def _require_readable(path: Path, first: int, batch: pa.RecordBatch, weight: int) -> None:
+def _require_readable(path: Place, first: int, batch: pa.RecordBatch, weight: int) -> None:
     """Requires values that are what their types say, none of them too large.
 
     Args:

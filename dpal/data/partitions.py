@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpal.data.ballot_files import ballots_schema, read_columns, require_texts
+from dpal.data.parquet import schema_of
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Source
 from dpal.errors import DataError, ParameterError
@@ -188,7 +189,7 @@ def require_groups(source: Source, group_column: str | None) -> None:
 
 def has_column(source: Source, name: str) -> bool:
     """Whether all files of a source have a column."""
-    return all(name in pq.read_schema(path).names for path in source.paths)
+    return all(name in schema_of(path).names for path in source.paths)
 
 
 def record_keys(

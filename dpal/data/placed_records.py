@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpal.data.groups import OUTSIDE
 from dpal.data.hash_runs import WIDE, HashRuns, Rows, first_of_equal, with_hashes
 from dpal.data.known_index import UNKNOWN, Blocks, IndexPartMaker
 from dpal.data.known_records import KnownRecords, MarkKey, Marks, slabs
+from dpal.data.parquet import metadata_of
 from dpal.data.sources import Source
 
 Flags = NDArray[np.bool_]
@@ -83,7 +83,7 @@ def place_records(
       DataError: a file cannot be read, or does not say whose its records are.
       StorageError: there is no room in the folder.
     """
-    most = sum(pq.read_metadata(path).num_rows for path in source.paths)
+    most = sum(metadata_of(path).num_rows for path in source.paths)
     blocks, owner_rows = np.empty(most, np.int32), HashRuns(folder, _OWNERS)
     unread, size, strange, copied = known.unread(), 0, 0, 0
     for first, marks in slabs(source, known.keys, on_rows=on_rows):

@@ -5,23 +5,41 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, overload
 
 from dpal.canonical import file_digest
 from dpal.errors import DataError
 
+if TYPE_CHECKING:  # a served model reads no file
+    from dpal.files.stored_objects import Place
 
-def files_of(place: Path | Sequence[Path]) -> list[Path]:
+_PIECE = 2**23  # bytes that are asked for at a time
+
+
+@overload
+def files_of(place: Path | Sequence[Path]) -> list[Path]: ...
+
+
+@overload
+def files_of(place: Place | Sequence[Place]) -> list[Place]: ...
+
+
+def files_of(place: Place | Sequence[Place]) -> Sequence[Place]:
     """The files that a place stands for.
 
     Raises:
       DataError: there are none.
+      StoreError: a store does not answer, or gives no access.
     """
-    if not isinstance(place, Path):
+    paths: list[Place]
+    if isinstance(place, Sequence):
         paths = [path for entry in place for path in files_of(entry)]
-    elif place.is_dir():
-        paths = sorted(visible(place, "*.parquet"))
-    else:
+    elif not place.is_dir():
         return [place]
+    elif isinstance(place, Path):
+        paths = [*sorted(visible(place, "*.parquet"))]
+    else:
+        paths = [*place.inside(".parquet")]
     if not paths:
         raise DataError(f"{place or 'an empty list'} holds no Parquet file; a campaign needs some")
     if len({path.resolve() for path in paths}) < len(paths):
@@ -46,6 +64,17 @@ def commitment(salt: bytes, digest: str) -> str:
     return hashlib.sha256(salt + digest.encode()).hexdigest()
 
 
-def digest_of(files: Iterable[Path]) -> str:
+def digest_of(files: Iterable[Place]) -> str:
     """SHA-256 of each file's bytes, in order, in hexadecimal."""
-    return "".join(file_digest(path) for path in files)
+    return "".join(map(data_file_digest, files))
+
+
+def data_file_digest(place: Place) -> str:
+    """SHA-256 of a file's bytes, wherever it lies, in hexadecimal."""
+    if isinstance(place, Path):
+        return file_digest(place)
+    digest = hashlib.sha256()
+    with place.open() as stream:
+        while piece := stream.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,9 @@ from dpal.data.pictures import Shape, decode_pictures, picture_shape
 from dpal.data.sources import Content, Role, Source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
+
+if TYPE_CHECKING:  # a served model reads no file
+    from dpal.data.known_files import LearnedFiles
 
 PIXELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # white, by the type of decoded images
 
@@ -45,23 +50,44 @@ class RawBatch:
         return np.arange(self.first_row, self.first_row + self.table.num_rows, dtype=np.int64)
 
 
-def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
+def raw_batches(
+    source: Source, columns: list[str], *, large: bool = False, learned: LearnedFiles | None = None
+) -> Iterator[RawBatch]:
     """Yields the rows of a source's role in file order.
 
     Args:
       source: what is read.
       columns: names of columns; `Content.TEXT` stands for the struct of a source's texts.
+      large: whether batches may have some ten thousand rows, where these are small: for readers to
+        whom it does not matter what a record is read with.
+      learned: learns what the files hold.
 
     Raises:
       DataError: the file cannot be read to its end.
+      DataChanged: a file does not hold what is known of it.
     """
     first_row, wanted = 0, wanted_columns(source, columns)
-    for path in source.paths:
-        for row, batch in read_batches(path, wanted, weigh=record_bytes(source, columns)):
+    weigh = record_bytes(source, columns)
+    for number, path in enumerate(source.paths):
+        known = source.known_file(number)
+        for row, batch in read_batches(
+            path, wanted, weigh=weigh, large=large, known=known, learned=learned
+        ):
             kept, positions = rows_of_role(source, batch, columns)
             if kept.num_rows:
                 yield RawBatch(first_row, kept, RowNumbers(path, row + positions))
                 first_row += kept.num_rows
+
+
+def usual_batches(batch: RawBatch) -> Iterator[slice]:
+    """Where the batches lie that a large one is made of: each has the rows that it has by itself.
+
+    Args:
+      batch: a large one.
+    """
+    blocks = batch.numbers.numbers // BATCH_ROWS
+    cuts = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), blocks.size]
+    return (slice(*pair) for pair in pairwise(cuts))
 
 
 def record_bytes(source: Source, columns: list[str]) -> Weigh:
@@ -218,12 +244,19 @@ def _features(column: pa.Array, rows: RowNumbers | None) -> Tensor:
             count=lengths[odd[0]],
             others=lengths[0],
         )
-    values = np.asarray(column.flatten(), dtype=np.float32).reshape(len(column), -1)
-    broken = ~np.isfinite(values).all(axis=1)
-    if broken.any():
+    stored = column.flatten()
+    values = np.asarray(stored, dtype=np.float32).reshape(len(column), -1)
+    # A sum of large numbers may overflow; one of finite numbers alone is never NaN for nothing.
+    with np.errstate(over="ignore", invalid="ignore"):
+        looks_whole = np.isfinite(values.sum())
+    if not looks_whole and not (finite := np.isfinite(values).all(axis=1)).all():
         raise row_error(
             rows,
-            int(np.argmax(broken)),
+            int(np.argmin(finite)),
             "has a feature that is missing, NaN or infinite; fill it in",
         )
-    return torch.from_numpy(values.copy())
+    if values.flags.writeable:  # they became other numbers on the way
+        return torch.from_numpy(values)
+    return torch.utils.dlpack.from_dlpack(stored).view(
+        len(column), -1
+    )  # in Arrow's memory, not copied

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -25,10 +25,14 @@ from dpal.data.held_out import HeldOutShare
 from dpal.data.label_columns import task_of
 from dpal.data.parquet import read_batches, schema_of
 from dpal.data.pictures import is_deep
-from dpal.data.pool_files import files_of
+from dpal.data.pool_files import digest_of, files_of
+from dpal.data.row_groups import KnownFile
 from dpal.data.texts import TEXT_COLUMNS, TextEncoding
 from dpal.errors import DataError
 from dpal.labels import Task
+
+if TYPE_CHECKING:  # a served model reads no file
+    from dpal.files.stored_objects import Place
 
 _USUAL_LABELS = ("label", "labels", "class", "classes", "target", "targets", "category", "y")
 
@@ -71,9 +75,11 @@ class Source:
       extractor: what turns decoded records into features; None leaves them as they are.
       held_out: what holds records of the files out of the pool: a pool reads the others, and a
         validation set these alone. None reads all.
+      known: what each file held when a plan was made for it, as it must whenever it is read; empty
+        where nobody has read them before.
     """
 
-    paths: tuple[Path, ...]
+    paths: tuple[Place, ...]
     role: Role
     content: Content
     label_column: str | None
@@ -84,6 +90,7 @@ class Source:
     encoding: TextEncoding | None = None
     extractor: Extractor | None = None
     held_out: HeldOutShare | None = None
+    known: tuple[KnownFile, ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def deep(self) -> bool:
@@ -110,6 +117,15 @@ class Source:
         return f"{named} (what validation.share {self.held_out.share:g} {does})"
 
     @property
+    def files_digest(self) -> str:
+        """SHA-256 of each file's bytes, in order, as they were read for a plan, or are read now."""
+        return "".join(file.sha256 for file in self.known) or digest_of(self.paths)
+
+    def known_file(self, number: int) -> KnownFile | None:
+        """What one of the files must hold, by its place among them; None for whatever it does."""
+        return self.known[number] if self.known else None
+
+    @property
     def columns(self) -> list[str]:
         """Columns that a full read needs."""
         columns = ["id", self.content.value]
@@ -119,7 +135,7 @@ class Source:
 
 
 def open_source(
-    place: Path | Sequence[Path],
+    place: Place | Sequence[Place],
     role: Role,
     *,
     label_column: str,
@@ -130,7 +146,7 @@ def open_source(
 
     Args:
       place: a Parquet file, a folder of them (taken in the order of their names), or
-        several files.
+        several files; here or in object storage.
       role: what they will be used for.
       label_column: name of the label column; a pool may lack it.
       encoding: what turns texts into records, where some are to be decoded.
@@ -140,6 +156,7 @@ def open_source(
     Raises:
       DataError: a file is missing, is not Parquet, lacks or mistypes a column, or differs in
         kind from the first.
+      StoreError: a store does not answer, or gives no access.
     """
     first, *others = (
         _open_file(path, role, label_column=label_column, wanted=content)
@@ -155,7 +172,7 @@ def open_source(
     return replace(first, paths=paths, encoding=encoding if first.texts else None)
 
 
-def _open_file(path: Path, role: Role, *, label_column: str, wanted: Content | None) -> Source:
+def _open_file(path: Place, role: Role, *, label_column: str, wanted: Content | None) -> Source:
     schema = _schema(path)
     named = f"{role.name.lower()} file {path}"
     _require_ids(schema, named)
@@ -186,7 +203,7 @@ def _open_file(path: Path, role: Role, *, label_column: str, wanted: Content | N
     )
 
 
-def _schema(path: Path) -> pa.Schema:
+def _schema(path: Place) -> pa.Schema:
     if not path.is_file():
         raise DataError(
             f"{path} does not exist; check the path (the sample: `dpal demo`, or `make data`)"

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.canonical import file_digest
+from dpal.data.pool_files import data_file_digest
 from dpal.data.readers import decoded_of, raw_batches
 from dpal.data.sources import Extractor, Source
 from dpal.files.atomic_writes import atomic_write
@@ -174,4 +174,4 @@ def _seal(digest: str, key: bytes, value: bytes) -> bytes:
 
 def _files(source: Source) -> list[str]:
     """Digests of the files of a source, in order."""
-    return [file_digest(path) for path in source.paths]
+    return [data_file_digest(path) for path in source.paths]

@@ -201,6 +201,11 @@ class CampaignFolder:
         return self.root / CONFIDENTIAL / "start.parquet"
 
     @property
+    def row_groups(self) -> Path:
+        """Digests of the pool's row groups, as the plan was held for them; private."""
+        return self.root / CONFIDENTIAL / "row-groups.json"
+
+    @property
     def start_model(self) -> Path:
         """Weights of an earlier campaign that this one starts from; absent for fresh ones."""
         return self.root / "start.safetensors"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpal.canonical import file_digest
@@ -26,6 +25,7 @@ from dpal.data.known_index import (
 )
 from dpal.data.known_records import COINCIDENCE, KnownRecords, MarkKey, OverlapCount, slabs
 from dpal.data.likeness import KINDS
+from dpal.data.parquet import schema_of
 from dpal.data.placed_records import PlacedRecords, place_records
 from dpal.data.sources import Source
 from dpal.errors import DataError, LedgerError, RecordsRegistered
@@ -337,7 +337,7 @@ class Registry:
         for place in sorted(self.folder.glob(f"*/{PART}*")):
             if place.parent.name not in registered:
                 raise self._lost(place.parent.name)
-        names, known = {*pq.read_schema(source.paths[0]).names}, {}
+        names, known = {*schema_of(source.paths[0]).names}, {}
         for name, dataset in registered.items():
             if name != besides and dataset.index:
                 column = dataset.limit.owner_column

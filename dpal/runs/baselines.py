@@ -21,7 +21,6 @@ from dpal.accounting.safe_search import smallest_safe
 from dpal.canonical import digest, plain
 from dpal.config.campaign import CampaignConfig
 from dpal.data.labeling_state import load_all
-from dpal.data.pool_files import digest_of
 from dpal.data.readers import to_input
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.files.artifacts import CampaignFolder
@@ -101,7 +100,7 @@ def judge_private_knn(ensemble: Ensemble, _name: str = KNN) -> None:
     released = folder.root / "votes-1" / "released.parquet"
     with lock_folder(folder.root), closing(open_ledger(ensemble.config.runtime)) as store:
         ledger = CampaignLedger(store, folder.name, folder.root)
-        made_of = commit_to(ledger, folder, digest_of(ensemble.pool.paths), called="account")
+        made_of = commit_to(ledger, folder, ensemble.pool.files_digest, called="account")
         target = _target(ensemble)
         data = ledger.data() or further_shares(store, folder.name, ensemble.data, [release], target)
         compared = None

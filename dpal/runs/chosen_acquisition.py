@@ -17,7 +17,6 @@ from dpal.acquisition.scores import score_function
 from dpal.canonical import digest, plain
 from dpal.config.campaign import CampaignConfig
 from dpal.data.labeling_state import load_all
-from dpal.data.pool_files import digest_of
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DpalError, ParameterError
 from dpal.files.artifacts import ACQUISITION, RECORD, damaged
@@ -82,7 +81,7 @@ def settle_acquisition(
         {
             "specs": {name.value: plain(spec) for name, spec in candidates.specs.items()},
             "refused": {name.value: reason for name, reason in candidates.refused.items()},
-            "validation": digest_of(validation.paths),
+            "validation": validation.files_digest,
             "rehearsals": REHEARSALS,
             "most_records": MOST_RECORDS,
         }

@@ -16,6 +16,7 @@ from dpal.data.known_records import MarkKey
 from dpal.data.placed_records import count_distinct_owners
 from dpal.data.sources import Role, open_source
 from dpal.files.artifacts import CampaignFolder
+from dpal.files.stored_objects import Place
 from dpal.ledger.data_set_accounts import DataSet, Limit, data_sets, register_body
 from dpal.ledger.data_set_registry import Added
 from dpal.ledger.folder_lock import lock_folder
@@ -28,7 +29,7 @@ from dpal.runs.open_ledger import open_ledger, recorded_ledger
 def register_data_set(
     name: str,
     limit: Limit,
-    files: Sequence[Path],
+    files: Sequence[Place],
     runtime: RuntimeConfig,
     *,
     apart: str | None = None,
@@ -49,7 +50,7 @@ def register_data_set(
 
 def add_block(
     name: str,
-    files: Sequence[Path],
+    files: Sequence[Place],
     runtime: RuntimeConfig,
     *,
     similar: str | None = None,
@@ -86,7 +87,7 @@ def registered(runtime: RuntimeConfig) -> dict[str, DataSet]:
         return data_sets(store.verified())
 
 
-def count_owners(files: Sequence[Path], group: str | None) -> int:
+def count_owners(files: Sequence[Place], group: str | None) -> int:
     """How many owners files hold; decides the default delta.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dpal.data.pool_files import digest_of
 from dpal.errors import LedgerError
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.vote_account import hold_votes
@@ -10,7 +9,7 @@ from dpal.runs.vote_account import hold_votes
 
 def hold_ensemble(ensemble: Ensemble) -> None:
     """Sets aside all that these teachers may ever be asked, before one is trained."""
-    made_of = digest_of(ensemble.pool.paths)
+    made_of = ensemble.pool.files_digest
     hold_votes(ensemble.account, made_of, data=ensemble.data, compared=ensemble.compared)
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from dpal.config.campaign import parse_config
@@ -24,11 +23,13 @@ from dpal.data.groups import count_groups, read_groups
 from dpal.data.held_out import HeldOutShare
 from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
+from dpal.data.parquet import schema_of
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
 from dpal.errors import ConfigError, DataError
 from dpal.features.extractors import feature_width, scattered_width, text_feature_width
 from dpal.features.library_backbones import TRANSFORMERS_IMAGE, TRANSFORMERS_TEXT, all_backbones
 from dpal.features.text_sizes import is_bert
+from dpal.files.stored_objects import Place
 from dpal.labels import Task
 from dpal.models.architectures import backbones
 from dpal.planning.campaign_plan import Plan
@@ -68,8 +69,8 @@ class DataLook:
       told: whether held-out records decided how the columns of a table became numbers.
     """
 
-    pool: Path
-    validation: Path | None
+    pool: Place
+    validation: Place | None
     label_column: str
     content: Content
     task: Task
@@ -95,8 +96,8 @@ class DataLook:
 
 
 def look_at(
-    pool: Path,
-    validation: Path | None = None,
+    pool: Place,
+    validation: Place | None = None,
     *,
     label_column: str = "label",
     group_column: str | None = "group",
@@ -122,7 +123,7 @@ def look_at(
             f"{pool.stem}.parquet --split 0.2"
         )
     source = open_source(pool, Role.POOL, label_column=label_column)
-    schema = pq.read_schema(source.paths[0])
+    schema = schema_of(source.paths[0])
     if validation is None and source.label_column is None:
         raise missing_label(schema, str(pool), label_column, "or use a file with labels")
     judged = open_source(validation or pool, Role.VALIDATION, label_column=label_column)
@@ -519,6 +520,6 @@ def _shape(look: DataLook) -> str:
     return " x ".join(map(str, look.shape))
 
 
-def _text(value: Path | str) -> str:
+def _text(value: Place | str) -> str:
     """A text as YAML, whatever is in it."""
     return json.dumps(str(value), ensure_ascii=False)

@@ -17,6 +17,7 @@ from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.guarded import guarded_settings
 from dpal.config.runtime import RunConfig
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
+from dpal.files.stored_objects import Place, StoredObject
 from dpal.runs.released_phase import released_weights
 from dpal.runs.run import Run
 
@@ -47,7 +48,7 @@ def files_read(run: Run[Any], config: RunConfig) -> Iterator[LineageFile]:
       config: its settings.
     """
     for setting in guarded_settings(config):
-        if isinstance(setting.value, Path) and not setting.key.startswith(_OWN):
+        if isinstance(setting.value, Path | StoredObject) and not setting.key.startswith(_OWN):
             yield lineage_file(setting.value)
     if run.start_from is not None:
         before = CampaignFolder(run.runtime.artifacts / run.start_from)
@@ -90,7 +91,7 @@ def promise_facts(run: Run[Any]) -> dict[str, Any]:
     }
 
 
-def lineage_file(place: Path | str, *, digest: str = "") -> LineageFile:
+def lineage_file(place: Place | str, *, digest: str = "") -> LineageFile:
     """A place by the two names that lineage has for one, without a password.
 
     >>> lineage_file("postgresql://dpal@db:5433/dpal_ledger")
@@ -100,7 +101,7 @@ def lineage_file(place: Path | str, *, digest: str = "") -> LineageFile:
     """
     parts = urlsplit(str(place))
     if not parts.netloc and "://" not in str(place):
-        return LineageFile(namespace="file", name=str(Path(place).absolute()), digest=digest)
+        return LineageFile(namespace="file", name=str(Path(str(place)).absolute()), digest=digest)
     scheme = {"postgresql": "postgres"}.get(parts.scheme, parts.scheme)
     server = parts.netloc.rpartition("@")[2]
     return LineageFile(namespace=f"{scheme}://{server}", name=parts.path.lstrip("/"), digest=digest)

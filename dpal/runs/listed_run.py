@@ -11,7 +11,6 @@ from dpal.accounting.events import Release
 from dpal.canonical import plain
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.listed import LISTED
-from dpal.data.pool_files import digest_of
 from dpal.data.sources import Source
 from dpal.planning.listed_plan import CertifiedList, ListedPlan, ListedSpec, certify_list
 from dpal.privacy import PrivacyTarget
@@ -103,7 +102,7 @@ class ListedRun(ConfiguredRun[ListedPlan], Generic[C]):
             compared = None  # a run that has begun was compared when it began
             if ledger.identity is None:
                 compared = require_unregistered(self.runtime, self.source)
-            hold(self, ledger, digest_of(self.source.paths), data=None, compared=compared)
+            hold(self, ledger, self.source.files_digest, data=None, compared=compared)
         self.folder.write_record(
             {
                 "kind": self.kind,

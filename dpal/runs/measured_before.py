@@ -26,7 +26,7 @@ from dpal.data.known_records import (
     scan,
 )
 from dpal.data.parquet import schema_of
-from dpal.data.pool_files import commitment, digest_of
+from dpal.data.pool_files import commitment
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError, DpalError
 from dpal.files.artifacts import CampaignFolder
@@ -97,7 +97,7 @@ def require_unmeasured(runs: Runs, source: Source) -> None:
 
 def validation_commitment(folder: CampaignFolder, validation: Source) -> str:
     """Commits to the files of a protected validation set, under the run's salt."""
-    return commitment(folder.salt.read_bytes(), digest_of(validation.paths))
+    return commitment(folder.salt.read_bytes(), validation.files_digest)
 
 
 class _Asked:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from dpal.canonical import plain
 from dpal.config.campaign import CampaignConfig
 from dpal.data.importing.recipe import RECIPE
+from dpal.data.parquet import schema_of
 from dpal.data.pictures import Shape, picture_shape
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Content, Source
@@ -29,7 +28,7 @@ def describe_model(
       source: records of the kind that it takes.
       class_names: names in class order; empty when the data has none.
     """
-    recipe = (pq.read_schema(source.paths[0]).metadata or {}).get(RECIPE)
+    recipe = (schema_of(source.paths[0]).metadata or {}).get(RECIPE)
     return {
         "spec": plain(spec),
         "content": source.content.value,

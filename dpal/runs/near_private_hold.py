@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.renyi_filter import Amount
-from dpal.data.pool_files import digest_of
 from dpal.errors import LedgerError, ParameterError
 from dpal.files.artifacts import RECORD
 from dpal.files.atomic_writes import sweep
@@ -31,7 +30,7 @@ def hold_guidance(improving: Improving) -> None:
         compared = None
         if data is None and not begun:
             compared = require_unregistered(improving.config.runtime, private)
-        hold(improving, ledger, digest_of(private.paths), data=data, compared=compared)
+        hold(improving, ledger, private.files_digest, data=data, compared=compared)
 
 
 def end_guidance(improving: Improving) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from dpal.canonical import digest
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.improvement_start import PublicDataConfig
 from dpal.config.validation import held_out_share
 from dpal.data.held_out import HeldOutShare
+from dpal.data.parquet import schema_of
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 from dpal.features.extractors import build_extractor, embeds_texts, text_encoding
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.features.stored_features import StoredFeatures
+from dpal.files.stored_objects import Place
 from dpal.runs.kinds import folder_of
 
 
@@ -52,7 +52,7 @@ def open_public(config: CampaignConfig, public: PublicDataConfig) -> Source:
     column = public.provenance_column
     if column is not None:
         for path in source.paths:
-            if column not in pq.read_schema(path).names:
+            if column not in schema_of(path).names:
                 raise DataError(
                     f"{path} has no column {column!r}, which public.provenance_column names; "
                     "correct it, or leave it and public.irrelevant out"
@@ -60,7 +60,7 @@ def open_public(config: CampaignConfig, public: PublicDataConfig) -> Source:
     return source
 
 
-def _open(config: CampaignConfig, place: Path | list[Path], role: Role) -> Source:
+def _open(config: CampaignConfig, place: Place | list[Place], role: Role) -> Source:
     chosen = config.data.content
     source = open_source(
         place,
@@ -99,7 +99,7 @@ def holding_out(source: Source, held_out: HeldOutShare | None) -> Source:
             "(validation: {protected: true}), or write it without that column"
         )
     for path in source.paths:
-        if held_out.column not in pq.read_schema(path).names:
+        if held_out.column not in schema_of(path).names:
             raise DataError.before_release(
                 f"{path} has no column {held_out.column!r} (data.group_column), whose groups "
                 "validation.share keeps together; name another column"

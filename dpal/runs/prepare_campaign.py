@@ -25,10 +25,10 @@ from dpal.data.groups import (
 )
 from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import RowHashes, inspect, require_match
+from dpal.data.known_files import as_recorded, require_as_recorded
 from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
-from dpal.data.pool_files import digest_of
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Content, Source, missing_label
 from dpal.data.validation_set import (
@@ -39,7 +39,7 @@ from dpal.data.validation_set import (
 )
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import RECORD
-from dpal.files.atomic_writes import atomic_write
+from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.ledger.data_set_accounts import data_set
 from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
@@ -130,6 +130,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
         pool_holds = inspect(pool, on_rows=bar.update, seen=seen[0])
         validation_holds = inspect(validation, on_rows=bar.update, seen=seen[1])
     require_match(pool_holds, validation_holds)
+    pool = replace(pool, known=pool_holds.files)
+    validation = replace(validation, known=validation_holds.files)
     # Tests resemble what is tested, so that only a public file that is mostly known contents is
     # taken for the records themselves. Protected records are promised something of their own.
     compared = require_unregistered(
@@ -344,15 +346,20 @@ def hold_budget(campaign: Campaign) -> None:
     plan, folder, choice = campaign.plan, campaign.folder, campaign.start.choice
     if plan.figures is not None and (folder.root / RECORD).is_file():
         _require_measured_before(campaign)
+    if folder.row_groups.is_file():  # versions that knew none left none
+        recorded = folder.row_groups.read_text(encoding="utf-8")
+        require_as_recorded(recorded, campaign.pool.paths, campaign.pool.known)
     with campaign.ledger() as ledger:
         hold(
             campaign,
             ledger,
-            digest_of(campaign.pool.paths),
+            campaign.pool.files_digest,
             data=campaign.start.data,
             compared=campaign.start.compared,
             changes=_changes(campaign),
         )
+    if campaign.pool.known and not folder.row_groups.is_file():
+        write_text(folder.row_groups, as_recorded(campaign.pool.known))
     folder.write_record(
         {
             "name": campaign.config.name,

@@ -13,7 +13,6 @@ from dpal.config.campaign import CampaignConfig
 from dpal.config.improvement import PublicConfig
 from dpal.config.validation import require_public
 from dpal.data.inspect_rows import inspect, require_apart, require_match
-from dpal.data.pool_files import digest_of
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerError, ParameterError
 from dpal.files.artifacts import CampaignFolder
@@ -214,7 +213,7 @@ def _spec(
         guidance=_guidance(config, target),
         fine_tuning=config.fine_tuning.to_spec(),
         model=start.spec,
-        public=digest_of(public.paths),
+        public=public.files_digest,
         start_model=None if start.weights is None else file_digest(start.weights),
     )
     spec.require_width(embedding_width(start.architecture(), classes=start.spec.classes))

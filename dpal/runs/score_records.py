@@ -21,7 +21,7 @@ from dpal.acquisition.scores import Scores, score, score_function
 from dpal.acquisition.strata import Strata, strata_of
 from dpal.config.campaign import CampaignConfig
 from dpal.data.file_shards import Shard, shard_batches
-from dpal.data.readers import records_of
+from dpal.data.readers import apply_extractor, decoded_of, usual_batches
 from dpal.data.sources import Role, Source
 from dpal.errors import DataError, ParameterError
 from dpal.models.build_model import build_model
@@ -136,9 +136,13 @@ class Scorer:
         Labeled records go through the model, too: who shares a batch with whom must not depend on
         who was selected, or another record's rounding would.
         """
-        for batch in shard_batches(self.pool, shard, [self.pool.content.value]):
-            inputs = records_of(self.pool, batch.table.column(0), rows=batch.numbers)
-            yield batch.first_row, self.model.read(inputs)
+        columns = [self.pool.content.value]
+        for batch in shard_batches(self.pool, shard, columns, large=True):
+            decoded = decoded_of(self.pool, batch.table.column(0), rows=batch.numbers)
+            # Rounding may depend on how many records a model reads at once.
+            for part in usual_batches(batch):
+                inputs = apply_extractor(self.pool, decoded[part])
+                yield batch.first_row + part.start, self.model.read(inputs)
 
     def scores_of(self, read: ScoreInputs) -> Scores:
         """Scores (n,) of what the model said."""

@@ -192,7 +192,7 @@ def _passed(selection: Path) -> int:
 def _unlabeled(campaign: Campaign, phase: Phase) -> Iterator[tuple[Rows, NDArray[np.bool_]]]:
     """Yields the row numbers of each batch of the pool, and which of them are unlabeled."""
     cohorts = cohort_column(_state_before(campaign, phase))
-    for batch in raw_batches(campaign.pool, ["id"]):
+    for batch in raw_batches(campaign.pool, ["id"], large=True):
         yield batch.rows, cohorts[batch.rows] == UNLABELED
 
 

@@ -22,7 +22,7 @@ from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.validation import require_public
 from dpal.data.inspect_rows import inspect, require_match
-from dpal.data.pool_files import commitment, digest_of
+from dpal.data.pool_files import commitment
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Source
 from dpal.errors import CertificateError, DataError
@@ -90,7 +90,7 @@ class StartModel:
         if self.committed is None or self.private is None:
             return
         salt, expected = self.committed
-        if commitment(salt.read_bytes(), digest_of(self.private.paths)) != expected:
+        if commitment(salt.read_bytes(), self.private.files_digest) != expected:
             raise DataError.before_release(
                 f"{self.private.name} is not what the start was trained on; restore it"
             )

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from dpal.config.data import DataConfig
 from dpal.config.runtime import RuntimeConfig
 from dpal.data.known_records import COINCIDENCE, MarkKey, pool_as_block
-from dpal.data.pool_files import commitment, digest_of
+from dpal.data.pool_files import commitment
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError, DpalError, LedgerMissing
 from dpal.files.artifacts import CampaignFolder, campaigns_of
+from dpal.files.stored_objects import Place
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.runs.kinds import holds_ballots
 from dpal.runs.notify import notify
@@ -58,7 +59,7 @@ def runs_on(
       rows: (n,) which rows of the source are meant; None for all.
     """
     pools = list(_pools(artifacts))
-    alike: dict[tuple[Path, ...], bool] = {}
+    alike: dict[tuple[Place, ...], bool] = {}
     about: list[str] = []
     unknown: list[str] = []
     for held in entries:
@@ -93,7 +94,7 @@ def same_files(
     others = [name for name, body in held.items() if name not in besides and not body.get("data")]
     if not others:
         return []
-    digest = digest_of(pool.paths)
+    digest = pool.files_digest
     return [
         other
         for other in others
@@ -171,7 +172,7 @@ def _committed(
 ) -> Source | None:
     """The files for which a plan was held, if they are there and as they were."""
     return next(
-        (pool for pool in pools if _commits(folder, digest_of(pool.paths), pool_commitment)), None
+        (pool for pool in pools if _commits(folder, pool.files_digest, pool_commitment)), None
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
+from dpal.files.stored_objects import place_of
 from dpal.privacy import Adjacency, Unit
 from flows.cli.settings import RuntimeSettings, runtime_from
 from flows.cli.terminal import out, print_table
@@ -31,7 +31,9 @@ Apart = Annotated[
         "people; stands in the ledger.",
     ),
 ]
-Files = Annotated[list[Path], typer.Argument(metavar="POOL.parquet...", help="Files or folders.")]
+Files = Annotated[
+    list[str], typer.Argument(metavar="POOL.parquet...", help="Files or folders, or their URLs.")
+]
 
 
 @data_app.command("register", epilog="Example: dpal data register clinic pool.parquet --epsilon 8")
@@ -62,7 +64,8 @@ def register_command(
 
     parse_config({"name": "check", "data": {"dataset": name}})
     runtime = runtime_from(settings)
-    owners = data_sets.count_owners(files, group)
+    places = list(map(place_of, files))
+    owners = data_sets.count_owners(places, group)
     limit = Limit(
         filter=RenyiFilter.fitted(epsilon, choose_delta(delta, pool_size=owners)),
         adjacency=adjacency,
@@ -71,7 +74,7 @@ def register_command(
     )
     if apart is not None and not apart.strip():
         raise ConfigError("--apart needs a reason; nothing was registered")
-    added = data_sets.register_data_set(name, limit, files, runtime, apart=apart)
+    added = data_sets.register_data_set(name, limit, places, runtime, apart=apart)
     out.print(f"data set {name}: {limit_in_words(limit)}", soft_wrap=True)
     _say_added(name, added)
     out.print(f"campaigns use it with data.dataset: {name}; what is left: dpal data show {name}")
@@ -102,7 +105,8 @@ def add_command(
     if apart is not None and not apart.strip():
         raise ConfigError("--apart needs a reason; nothing was added")
     runtime = runtime_from(settings)
-    _say_added(name, data_sets.add_block(name, files, runtime, similar=similar, apart=apart))
+    places = list(map(place_of, files))
+    _say_added(name, data_sets.add_block(name, places, runtime, similar=similar, apart=apart))
 
 
 @data_app.command(epilog='Example: dpal data limit clinic --epsilon 10 --reason "board, May 3"')

@@ -10,6 +10,7 @@ import yaml
 
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
+from dpal.files.stored_objects import Place, place_of
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, KINDS, VOTING
 from flows.cli.dvc_stage import PIPELINE, write_stage
 from flows.cli.samples import template_settings
@@ -33,11 +34,11 @@ def init(
     public: Annotated[bool, typer.Option("--public", help="The same as --kind public.")] = False,
     votes: Annotated[bool, typer.Option("--pate", help="The same as --kind pate.")] = False,
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="POOL.parquet", help="Look at this data, and write what suits it."),
     ] = None,
     validation: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="FILE", help="Held-out records, where --data has no column split."),
     ] = None,
     why_public: Annotated[
@@ -76,8 +77,17 @@ def init(
     if data is not None:
         if of_kind or public or votes:
             raise ConfigError("--data writes a campaign; leave the kind out")
+        held_out = None if validation is None else place_of(validation)
         _for_data(
-            name, data, validation, label_column, why_public, epsilon, labels, weights, backbone
+            name,
+            place_of(data),
+            held_out,
+            label_column,
+            why_public,
+            epsilon,
+            labels,
+            weights,
+            backbone,
         )
         if dvc:
             _add_stage(name)
@@ -118,8 +128,8 @@ def _new_file(name: str) -> Path:
 
 def _for_data(
     name: str,
-    data: Path,
-    validation: Path | None,
+    data: Place,
+    validation: Place | None,
     label_column: str,
     why_public: str | None,
     epsilon: float,

@@ -30,6 +30,7 @@ from dpal.files.artifacts import (
     CampaignFolder,
     signature_of,
 )
+from dpal.files.stored_objects import place_of
 from dpal.ledger.entries import Entry
 from flows.cli.keys import Keys, is_own, trust_in
 from flows.cli.terminal import out
@@ -78,8 +79,8 @@ def verify_command(
         typer.Option(metavar="FILE", help="The certificate's signature, if it lies elsewhere."),
     ] = None,
     data: Annotated[
-        list[Path] | None,
-        typer.Option(help="The pool's file or folder, or --data for each file; bytes are hashed."),
+        list[str] | None,
+        typer.Option(help="The pool's file, folder or URL, or --data for each; bytes are hashed."),
     ] = None,
     salt: Annotated[
         Path | None, typer.Option(help="The campaign's pool.salt, if it lies elsewhere.")
@@ -249,12 +250,12 @@ def _place(ledger: str) -> Path | str:
 
 
 def _pool(
-    document: dict[str, Any], data: list[Path] | None, salt: Path | None, places: Sequence[Path]
+    document: dict[str, Any], data: list[str] | None, salt: Path | None, places: Sequence[Path]
 ) -> tuple[PoolCommitment | None, str]:
     """The pool's files and its salt, or why there is none."""
     if not data:
         return None, "no pool given (--data)"
-    files = files_of(data)
+    files = files_of(list(map(place_of, data)))
     if missing := [str(path) for path in files if not path.is_file()]:
         raise CertificateError(f"there is no file at {missing[0]}")
     folders = [place if place.is_dir() else place.parent for place in places]

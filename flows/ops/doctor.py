@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from dpal.config.campaign import CampaignConfig
+from dpal.errors import StoreError
 from flows.ops import doctor_access, doctor_stack
 from flows.ops.diagnosis import Diagnosis
 
@@ -84,7 +85,10 @@ def _data(config: CampaignConfig) -> Diagnosis:
     pools = config.data.pool if isinstance(config.data.pool, list) else [config.data.pool]
     validation = config.data.validation
     wanted = pools if validation is None else [*pools, validation]
-    missing = [str(path) for path in wanted if not path.exists()]
+    try:
+        missing = [str(path) for path in wanted if not path.exists()]
+    except StoreError as error:
+        return Diagnosis("data", f"{error.place} {error.reason}", error.advice)
     if missing:
         advice = "restore the samples: dvc pull" if _PINS.is_file() else "get samples: dpal demo"
         return Diagnosis("data", f"{', '.join(missing)} missing", advice)

@@ -12,7 +12,7 @@ from typing import Any
 
 import mlflow
 import pandas as pd
-import pyarrow.parquet as pq
+import pyarrow as pa
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.models import Model, ModelSignature
 from mlflow.models.model import MLMODEL_FILE_NAME
@@ -28,6 +28,7 @@ from mlflow.types.schema import (
 )
 
 import dpal
+from dpal.data.readers import raw_batches
 from dpal.data.sources import Source
 from dpal.data.texts import MODEL_FILES
 from dpal.features.extractors import embeds_texts
@@ -78,10 +79,9 @@ def validation_dataset(source: Source) -> Any:
     MLflow digests these columns; a digest of the whole file would commit to private
     records where one file holds the pool, too.
     """
-    columns = ["id", source.label_column] + (["split"] if source.has_split else [])
-    table = pq.read_table([str(path) for path in source.paths], columns=columns).to_pandas()
-    if source.has_split:
-        table = table[table["split"] == source.role.value].drop(columns="split")
+    columns = ["id", str(source.label_column)]
+    table = pa.Table.from_batches([batch.table for batch in raw_batches(source, columns)])
+    table = table.to_pandas()
     if source.task is Task.MULTI_LABEL:  # MLflow's digest passes over lists
         labels = table[source.label_column]
         table[source.label_column] = ["".join(map(str, row)) for row in labels]

@@ -113,3 +113,14 @@ def test_groups_that_nobody_labeled_train_themselves_whole(tmp_path):
     assert cohort_column(after).tolist() == [1, 0, 1, RETIRED, 0, EXCLUDED]
     assert pq.read_table(after)["label"].to_pylist()[:5] == [2, 1, 2, None, 1]
     assert ASIDE not in cohort_column(after)
+
+
+def test_groups_of_a_pool_of_several_batches_train_themselves(tmp_path):
+    """Arrow hands over at most 65,536 rows of a state at a time."""
+    rows = 70_000
+    source = pool(tmp_path, [row // 2 for row in range(rows)])
+    start, after = tmp_path / "start.parquet", tmp_path / "after.parquet"
+    write_start(source, start, groups=read_groups(source, "person"))
+    write_pseudo_labeled(start, np.arange(rows) % 3, 1, after)
+    assert (cohort_column(after) == 1).all()
+    assert pq.read_table(after)["label"].to_pylist() == [row % 3 for row in range(rows)]

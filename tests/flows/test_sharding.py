@@ -157,8 +157,10 @@ def small_batches(monkeypatch, rows=128):
     """Several batches in a small pool."""
     import dpal.data.file_shards
     import dpal.data.parquet
+    import dpal.data.readers
 
     monkeypatch.setattr(dpal.data.parquet, "BATCH_ROWS", rows)
+    monkeypatch.setattr(dpal.data.readers, "BATCH_ROWS", rows)
     monkeypatch.setattr(dpal.data.file_shards, "BATCH_ROWS", rows)
     monkeypatch.setattr(dpal.data.file_shards, "MOST_ROWS", 256 * rows)
 

@@ -65,7 +65,8 @@ def second_query(workplace):
 
 def test_suggestions_are_what_the_model_predicts_and_nobody_has_to_agree(second_query, tmp_path):
     folder, files = second_query, second_query.phase(1)
-    predict(open_model(folder.root), LabelingJob.recorded(folder).pool.paths[0],
+    pool = Path(str(LabelingJob.recorded(folder).pool.paths[0]))
+    predict(open_model(folder.root), pool,
             tmp_path / "all.parquet", ImportSettings())  # fmt: skip
     table = pq.read_table(tmp_path / "all.parquet").to_pylist()
     predicted = {row["id"]: row["class_name"] for row in table}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpal.data.importing.columns import TableEncoding
@@ -18,6 +17,9 @@ from dpal.data.parquet import read_batches, schema_of
 from dpal.data.sources import Content
 from dpal.errors import DataError
 from dpal.labels import Task
+
+if TYPE_CHECKING:  # a served model reads no file
+    from dpal.files.stored_objects import Place
 
 # Keys of a file's metadata.
 RECIPE = b"dpal.import"  # how it was made, for later files and for predictions
@@ -109,20 +111,20 @@ def recipe_from(text: str) -> ImportRecipe:
         ) from error
 
 
-def tells_of_held_out(path: Path) -> bool:
+def tells_of_held_out(path: Place) -> bool:
     """Whether a file says, in numbers, what its held-out records were when it was imported.
 
     The columns of a table become numbers by their smallest and largest value, mean, deviation and
     words among the records that are held out, and these numbers go wherever a model goes. Not so
     of a table that was imported like an earlier one, whose held-out records are not among its own.
     """
-    about = pq.read_schema(path).metadata or {}
+    about = schema_of(path).metadata or {}
     return RECIPE in about and b"feature_names" in about and about.get(DECIDED_BY) != _EARLIER
 
 
-def recipe_in(path: Path) -> ImportRecipe | None:
+def recipe_in(path: Place) -> ImportRecipe | None:
     """How a file was imported; None where it was not."""
-    stored = (pq.read_schema(path).metadata or {}).get(RECIPE)
+    stored = (schema_of(path).metadata or {}).get(RECIPE)
     return None if stored is None else recipe_from(stored.decode())
 
 

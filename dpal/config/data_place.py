@@ -1,0 +1,25 @@
+"""A place of data in settings: a path, or a URL of object storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+
+from dpal.files.stored_objects import Place, StoredObject, place_of
+
+
+def _place(value: object) -> Place:
+    if isinstance(value, str | Path | StoredObject):
+        return place_of(value)
+    raise ValueError("a path or a URL is needed")
+
+
+# In forms it is a path, as it always was.
+DataPlace = Annotated[
+    Place,
+    PlainValidator(_place),
+    PlainSerializer(str, when_used="json"),
+    WithJsonSchema({"format": "path", "type": "string"}),
+]
