@@ -23,6 +23,7 @@ from dpal.runs.campaign import Campaign
 from tasks.boundary import releasing_task, task
 
 prepare_campaign = task()(preparing.prepare_campaign)
+prepare_ordered = task()(preparing.prepare_ordered)
 hold_budget = task()(preparing.hold_budget)
 embed_records = task()(embedding.embed_records)
 select_records = releasing_task(selecting.select_records)

@@ -253,7 +253,8 @@ def _rounding(masses: Values, counts: Sequence[int]) -> float:
     n, steps, parts = masses.size, sum(counts), len(counts)
     spectrum = 5 * _UNIT * math.log2(n)
     per_step = 1.12 * spectrum + math.pi * _UNIT * (4 + parts)
-    norm = float(np.linalg.norm(masses))
+    # Not `np.linalg.norm`: threads of BLAS wait for each other, long where others compute.
+    norm = math.sqrt(float(np.sum(np.square(masses))))
     transforms = (steps * per_step + spectrum) * norm + 4 * parts * spectrum
     return math.sqrt(n) * transforms + 8 * _UNIT * steps
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_and_stop_rules import is_stopped
-from dpal.ledger.release_records import release_from, release_of
+from dpal.ledger.release_records import release_from, release_of, release_record
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 
@@ -44,6 +45,16 @@ class CampaignView:
         """Digest of the campaign's hold: no other run has it, whatever its name. None before."""
         entry = self._find(EntryKind.HOLD, "")
         return None if entry is None else entry.digest
+
+    def holds(self, plan_digest: str, pool_commitment: str, releases: Iterable[Release]) -> bool:
+        """Whether exactly this plan is held, of exactly this pool; see `CampaignLedger.hold`."""
+        held = self._held()
+        return (
+            held is not None
+            and held["plan"] == plan_digest
+            and held["pool"] == pool_commitment
+            and held["releases"] == [release_record(release) for release in releases]
+        )
 
     def committed(self, release: str) -> dict[str, str] | None:
         """Digests by path of a committed release's artifacts, whichever attempt, or None."""

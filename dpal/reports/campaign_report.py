@@ -116,7 +116,7 @@ def campaign_report(
     certified = (
         f"Certified before anything was released, whatever path a record takes: "
         f"{summary['worst_epsilon']:.4f} by {summary['accountant'].upper()}; second opinion "
-        f"(dp-accounting): {summary['epsilon_oracle']:.3f}."
+        f"(dp-accounting): {summary['epsilon_oracle']:.4f}."
     )
     cohorts = (
         f"A cohort is {unit}s with one privacy history: those that began to train in the same "

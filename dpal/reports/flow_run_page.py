@@ -102,7 +102,7 @@ def outcome(summary: Mapping[str, Any], reached: Mapping[str, Any]) -> str:
     name, value = headline(reached)
     return (
         f"finished: validation {name} {percent(value)} at epsilon "
-        f"{reached['campaign_epsilon']:.3f} of {summary['target_epsilon']:g}"
+        f"{reached['campaign_epsilon']:.4f} of {summary['target_epsilon']:g}"
     )
 
 
@@ -116,7 +116,7 @@ def _bar(spent: float, target: float) -> str:
     """The budget as a line of characters and in numbers."""
     full = min(_BAR, round(_BAR * spent / target))
     bar = "\u2588" * full + "\u2591" * (_BAR - full)
-    return f"`{bar}` epsilon {spent:.3f} of {target:g}"
+    return f"`{bar}` epsilon {spent:.4f} of {target:g}"
 
 
 def _table(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]], now: str) -> Table:

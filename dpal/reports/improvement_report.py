@@ -83,7 +83,7 @@ def improvement_report(
         promised_by=(
             f"The start included, {summary['accountant'].upper()}, which keeps the promise, says "
             f"{spent:.4f}; second opinion (dp-accounting), for information: "
-            f"{summary['epsilon_oracle']:.3f}.",
+            f"{summary['epsilon_oracle']:.4f}.",
             *([declared] if summary["declared"] else []),
         ),
         spent=(

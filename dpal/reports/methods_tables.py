@@ -45,7 +45,7 @@ def methods_table(*runs: Methods, title: str = "") -> Table:
     for name in first:
         mine = [run[name] for run in runs if name in run]
         epsilons = [repetition["epsilon"] for repetition in mine]
-        spent = "none" if None in epsilons else f"{max(epsilons):.3f}"
+        spent = "none" if None in epsilons else f"{max(epsilons):.4f}"
         cells = [
             mean_and_spread(averages(repetition).get(key) for repetition in mine) for key in keys
         ]

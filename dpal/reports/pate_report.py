@@ -156,7 +156,7 @@ def method_findings(
 
 def _of_labels(summary: Mapping[str, Any], methods: Methods, figure: str) -> tuple[Block, ...]:
     """One figure of every label, as a table and as bars."""
-    below = f"epsilon {summary['epsilon']:.3f} of {summary['target_epsilon']:g}, {terms(summary)}"
+    below = f"epsilon {summary['epsilon']:.4f} of {summary['target_epsilon']:g}, {terms(summary)}"
     drawn = labels_figure(methods, figure=figure, below=below)
     figures = labels_table(methods, figure=figure)
     alt = f"{figures.title}, as in the table: {', '.join(WORDS[name] for name in methods)}."

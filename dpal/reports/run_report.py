@@ -103,7 +103,7 @@ def run_report(
     as_of = f"ledger entry {number}" if number else "its certificate; no ledger was written"
     own = (
         (f"{summary['target_epsilon']:g}", "epsilon promised", f"delta {summary['delta']:.3g}"),
-        (f"{facts.spent:.3f}", "epsilon spent", f"by any {summary['unit']}, at most"),
+        (f"{facts.spent:.4f}", "epsilon spent", f"by any {summary['unit']}, at most"),
     )
     return Report(
         title=f"{capital(facts.run)} {summary['name']}",

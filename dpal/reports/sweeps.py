@@ -153,8 +153,8 @@ def points_table(points: Sequence[Point], keys: Sequence[str]) -> Table:
             "runs": point.runs,
             **({"start": _with_interval(point.start)} if started else {}),
             points[0].figure or "reached": _with_interval(point.reached),
-            **({"epsilon of start": f"{point.start_epsilon:.3f}"} if started else {}),
-            "in all" if started else "epsilon": f"{point.epsilon:.3f}",
+            **({"epsilon of start": f"{point.start_epsilon:.4f}"} if started else {}),
+            "in all" if started else "epsilon": f"{point.epsilon:.4f}",
             **({"irrelevant chosen": _with_interval(point.irrelevant)} if polluted else {}),
         }
         for point in points

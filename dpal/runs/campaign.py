@@ -44,6 +44,11 @@ class Campaign(ConfiguredRun[Plan]):
         return self.start.certified
 
     @property
+    def plan(self) -> Plan:
+        """What every step obeys."""
+        return self.start.plan
+
+    @property
     def dataset(self) -> str | None:
         """The registered data set that it is on; None for none."""
         return self.config.data.dataset

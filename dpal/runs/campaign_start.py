@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.block_participation import plan_within
-from dpal.planning.campaign_plan import CertifiedPlan
+from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
-from dpal.planning.certify_campaign import certified_or_next_best
+from dpal.planning.certify_campaign import certified_or_next_best, certify_plan
 from dpal.privacy import Unit
 from dpal.runs.measured_before import measured_on, require_unmeasured
 from dpal.runs.open_ledger import open_ledger
@@ -80,18 +81,29 @@ class CampaignStart:
     """What a campaign begins with.
 
     Attributes:
-      certified: its plan.
+      plan: what it does.
+      proof: the plan, certified here; None where the ledger's hold stands for that.
       data: what it takes of a registered data set; None where none is registered.
       earlier: the campaign it starts from, if any.
       compared: as in `Participants`.
       choice: how public records chose its acquisition, for its record; None where settings say it.
     """
 
-    certified: CertifiedPlan
+    plan: Plan
     data: DataHold | None
     earlier: PredecessorCampaign | None
+    proof: CertifiedPlan | None = None
     compared: int | None = None
     choice: Mapping[str, Any] | None = None
+
+    @cached_property
+    def certified(self) -> CertifiedPlan:
+        """The plan and its proof, which is made now where nobody made it here.
+
+        Raises:
+          PlanRejected: a record would end above the target.
+        """
+        return self.proof or certify_plan(self.plan)
 
 
 def registry_of(artifacts: Path, store: LedgerStore) -> Registry:
@@ -201,7 +213,11 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> CampaignStart:
     if dataset is None:
         certified = certified_or_next_best(spec_for(participants.owners, participants.unit, 0))
         return CampaignStart(
-            certified=certified, data=None, earlier=None, compared=participants.compared
+            plan=certified.plan,
+            proof=certified,
+            data=None,
+            earlier=None,
+            compared=participants.compared,
         )
     if earlier is not None:
         _require_same_start(earlier, spec_for(participants.owners, Unit.RECORD, 0))
@@ -220,7 +236,7 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> CampaignStart:
         held = DataHold(
             dataset=dataset.name, limit=dataset.limit, shares=certified.plan.spec.blocks
         )
-    return CampaignStart(certified=certified, data=held, earlier=earlier)
+    return CampaignStart(plan=certified.plan, proof=certified, data=held, earlier=earlier)
 
 
 def held_data(ledger: CampaignLedger, dataset: str | None) -> DataHold | None:

@@ -59,6 +59,7 @@ from dpal.runs.campaign_start import (
 )
 from dpal.runs.chosen_acquisition import record_choice, settle_acquisition
 from dpal.runs.devices import require_device
+from dpal.runs.held_plan import held_campaign, held_plan_record
 from dpal.runs.kinds import folder_of
 from dpal.runs.labelers import labeler_of
 from dpal.runs.measured_before import VALIDATION_FILES, validation_commitment
@@ -341,6 +342,21 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
     return campaign
 
 
+def prepare_ordered(config: CampaignConfig) -> Campaign:
+    """Prepares a campaign for whoever trains a phase of it and does not lead it.
+
+    Where the ledger holds its very plan, of these very files, that stands for looking at the data
+    and for planning and certifying anew.
+    """
+    require_device(config.runtime, leads=False)
+    campaign = held_campaign(config)
+    if campaign is None:
+        return prepare_campaign(config, leads=False)
+    notify(f"plan {campaign.plan.digest[:12]} is the one that the ledger holds, certified by who "
+        "leads")  # fmt: skip
+    return campaign
+
+
 def hold_budget(campaign: Campaign) -> None:
     """Sets the plan's worst case aside in the ledger and writes the pool's start."""
     plan, folder, choice = campaign.plan, campaign.folder, campaign.start.choice
@@ -373,6 +389,7 @@ def hold_budget(campaign: Campaign) -> None:
                 plan.spec.model, plan.spec.extractor, campaign.pool, campaign.class_names
             ),
             "config": with_absolute_paths(campaign.config).model_dump(mode="json"),
+            **held_plan_record(campaign),
             **({} if choice is None else {"acquisition_choice": dict(choice)}),
             **(
                 {}

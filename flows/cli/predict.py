@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -61,10 +60,10 @@ def predict_command(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(model)
         if model.startswith(_REGISTERED):
-            from flows.cli.verify import default_registry
+            from flows.cli.verify import named_registry
             from tasks.tracking.model_registry import download_model
 
-            registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry()
+            registry = named_registry(mlflow)
             place = download_model(model, registry, Path(folder))
         opened = open_model(place)
         shown: dict[str, Any] = {"unit": "rec", "disable": None, "leave": False}

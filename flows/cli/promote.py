@@ -15,7 +15,7 @@ from dpal.certificate.checks import any_failed
 from dpal.errors import CertificateError, DpalError
 from flows.cli.keys import OWN, Keys, trust_in
 from flows.cli.terminal import out
-from flows.cli.verify import default_registry, entries_of
+from flows.cli.verify import entries_of, named_registry
 from flows.cli.verify_view import FAILED, UNKNOWN_AUTHOR, tell_checks
 
 EXAMPLE = (
@@ -79,7 +79,7 @@ def promote_command(
     from tasks.tracking.promotion import audit_doubt, require_alias, version_before
     from tasks.tracking.promotion import promote as give
 
-    registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry()
+    registry = named_registry(mlflow)
     if listing:
         _show(model, registry)
         return

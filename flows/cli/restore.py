@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import Entry
 from dpal.runs.kinds import holds_ballots
 from flows.cli.terminal import out
-from flows.cli.verify import default_registry, entries_of
+from flows.cli.verify import entries_of, named_registry
 
 EXAMPLE = "Example: dpal restore artifacts/clinic --phase 2 --to restored"
 
@@ -91,7 +90,7 @@ def _which(
     if run is not None:
         from tasks.tracking.model_registry import phase_of_run
 
-        registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry(folder)
+        registry = named_registry(mlflow, folder)
         name, phase_number, wanted = phase_of_run(run, registry)
         above = folder or Path("artifacts")
         place = above if above.name == name else above / name

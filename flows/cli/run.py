@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dpal.errors import ConfigError
 from dpal.runs.kinds import parse_any
-from flows.cli.settings import ConfigFile, Settings, load_values
+from flows.cli.settings import Settings, load_values
+
+OptionalFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE", help="Campaign configuration (YAML). [required, except with --on]"
+    ),
+]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="DEPLOYMENT",
+        help="Have the workers of a deployment on the Prefect server run it, such as "
+        "campaign/clinic, and print the page of the run. Without FILE, with the deployment's own "
+        "settings.",
+    ),
+]
 
 Redraw = Annotated[
     list[str],
@@ -45,8 +64,9 @@ EXAMPLE = (
 
 
 def run_command(
-    file: ConfigFile,
+    file: OptionalFile = None,
     settings: Settings = [],  # noqa: B006
+    on: On = None,
     redraw: Redraw = [],  # noqa: B006
     sweep: Sweep = [],  # noqa: B006
     repeat: Repeat = [],  # noqa: B006
@@ -58,6 +78,18 @@ def run_command(
     run over values, drawn, and compared: over what --repeat names, means have 95 % intervals and
     differences are taken repetition by repetition.
     """
+    if on is not None:
+        from flows.cli.run_on import run_on
+
+        if redraw or sweep or repeat:
+            raise ConfigError(
+                "--redraw, --sweep and --repeat work where the command runs, and --on gives a run "
+                "to workers; use one of the two"
+            )
+        run_on(on, file, settings)
+        return
+    if file is None:
+        raise ConfigError("name a configuration (dpal run clinic.yaml), or a deployment with --on")
     values = load_values(file, settings)
     if sweep or repeat:
         from flows.cli.sweep import sweep_here

@@ -84,10 +84,10 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         try:
             kind = recorded_kind(folder)
         except DataError as unknown:  # of a program that registers kinds of its own
-            return folder.name, "-", "-", "-", f"{summary['epsilon']:.3f}", str(unknown)
+            return folder.name, "-", "-", "-", f"{summary['epsilon']:.4f}", str(unknown)
         done, of = kind.use_cases().progress(folder)
         state = _FINISHED if folder.certificate.is_file() else "unfinished; run it again"
-        return folder.name, f"{done}/{of}", "-", "-", f"{summary['epsilon']:.3f}", state
+        return folder.name, f"{done}/{of}", "-", "-", f"{summary['epsilon']:.4f}", state
     try:
         shown, told = (reached(folder), _reached(folder)) if phases else ({}, "-")
     except CertificateError as damaged:  # the others are shown all the same
@@ -102,7 +102,7 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         state = "waits for labels"
     else:
         state = "unfinished; the same `dpal run` continues it"
-    return folder.name, f"{len(phases)}/{total}", labels, told, f"{spent:.3f}", state
+    return folder.name, f"{len(phases)}/{total}", labels, told, f"{spent:.4f}", state
 
 
 def _reached(folder: CampaignFolder) -> str:

@@ -219,6 +219,16 @@ def default_registry(certificate: Path | None = None) -> str | None:
     return None if database is None else f"sqlite:///{database.resolve()}"
 
 
+def named_registry(mlflow: str | None, folder: Path | None = None) -> str | None:
+    """The registry of a command that changes or reads models: named here, or where runs tell.
+
+    `MLFLOW_TRACKING_URI` comes after the server of our own runs: MLflow sets it by itself for
+    whatever a process starts.
+    """
+    server = mlflow or os.environ.get("DPAL_MLFLOW_URI") or os.environ.get("MLFLOW_TRACKING_URI")
+    return server or default_registry(folder)
+
+
 def entries_of(ledger: str) -> Sequence[Entry]:
     """All entries of the ledger that a word of the command line means."""
     from dpal.ledger.ledger_store import LedgerStore

@@ -271,6 +271,17 @@ def version() -> str:
     return dpal.__version__
 
 
+def shown_parameters(config: RunConfig) -> dict[str, Any]:
+    """Settings as the parameters of a flow run, which stand on pages.
+
+    Raises:
+      ConfigError: a password is among them.
+    """
+    uri = config.runtime.mlflow_uri
+    _no_password(uri, "runtime.mlflow_uri", "MLFLOW_TRACKING_PASSWORD")
+    return {"config": config.model_dump(mode="json")}
+
+
 def _named(usual_one: Deployment, config: RunConfig, about: str) -> Deployment:
     """The deployment of one configuration, beside the one that asks for everything."""
     if config.name == usual_one.name:
@@ -278,14 +289,12 @@ def _named(usual_one: Deployment, config: RunConfig, about: str) -> Deployment:
             f"name: {config.name} is the deployment that asks for everything in a form; choose "
             "another name"
         )
-    runtime = config.runtime
-    _no_password(runtime.mlflow_uri, "runtime.mlflow_uri", "MLFLOW_TRACKING_PASSWORD")
-    cron, zone = runtime.cron, runtime.timezone or "UTC"
+    cron, zone = config.runtime.cron, config.runtime.timezone or "UTC"
     return replace(
         usual_one,
         name=config.name,
         about=about,
-        parameters={"config": config.model_dump(mode="json")},
+        parameters=shown_parameters(config),
         schedule=DeploymentSchedule(cron=cron, timezone=zone) if cron else None,
     )
 

@@ -56,7 +56,7 @@ class Spent:
     @property
     def words(self) -> str:
         """In a tag's length."""
-        return f"{self.epsilon:.3f} of {self.promised:g}, {self.left:.3f} left"
+        return f"{self.epsilon:.4f} of {self.promised:g}, {self.left:.4f} left"
 
     def in_markdown(self) -> str:
         """Both tables, for a description."""

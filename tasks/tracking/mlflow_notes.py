@@ -30,11 +30,13 @@ from dpal.runs.released_phase import reached, released_figures, released_phase
 NOTE = "mlflow.note.content"
 
 EXPERIMENT_NOTE = """\
+**[All campaigns, with epsilon spent and left, delta, unit and accuracy]({view})**
+
 Differentially private active-learning campaigns: a run each, and inside of it one for each
 phase. **The ledger is the truth, this is a copy for reading.**
 
-- **[All campaigns, with epsilon spent and left, delta, unit and accuracy]({view})**: sort by any
-  of these columns. One run's description says what was spent, when, and what is left.
+- The first line leads to columns: sort by any of them. One run's description says what was spent,
+  when, and what is left.
 - Compare campaigns: mark their runs, then **Compare**; metrics have the same names in all of
   them, and a step is a phase. `labels` and `campaign_epsilon` make good axes.
 - Find a data set's campaigns: `tags."dpal.dataset" = 'clinic'`; whole campaigns only:

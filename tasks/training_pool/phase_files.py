@@ -25,7 +25,7 @@ from dpal.runs.kinds import folder_of
 from dpal.runs.store_sync import bring_files, fetch_files, publish
 from dpal.runs.store_upload import store_of
 from tasks.boundary import task
-from tasks.campaign import prepare_campaign
+from tasks.campaign import prepare_ordered
 from tasks.training_pool.order_and_wait import give_receipt
 from tasks.training_pool.worker_device import on_worker_device
 
@@ -100,7 +100,7 @@ def following_order(order: TrainingOrder) -> Iterator[Campaign]:
         return
     with lock_folder(folder_of(order.config).root, patience=_PATIENCE_SECONDS):
         bring_files(order.config.name, order.config.runtime)
-        prepared = prepare_campaign(on_worker_device(order.config), leads=False)
+        prepared = prepare_ordered(on_worker_device(order.config))
         campaign = replace(prepared, acting_for=order.drawer)
         _require_ordered(campaign, order)
         yield campaign

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -230,3 +233,35 @@ def test_powers_of_a_spectrum_are_those_of_numpy(depth):
     places = np.linspace(0, 1, 501)
     logs = -depth * places - 746 * places**8 + 40j * places
     assert np.array_equal(pld._exponential(logs), np.exp(logs))
+
+
+# What the interpreter computes, and what threads beside it do while distributions are composed.
+_THREADS = """
+import time
+from dpal.accounting import pld
+from dpal.accounting.events import PhaseExposure
+from dpal.accounting.step_curves import Direction
+from dpal.privacy import Adjacency
+events = [PhaseExposure(steps=2000, sample_rate=0.2, noise_multiplier=4.0)]
+about = dict(adjacency=Adjacency.ZERO_OUT)
+grid = pld.fit_grid([events], delta=1e-6, accuracy=pld.CERTIFY, **about)
+pld.compose(events, grid=grid, direction=Direction.REMOVE, **about)
+beside, own = time.process_time() - time.thread_time(), time.thread_time()
+for _ in range(60):
+    pld.compose(events, grid=grid, direction=Direction.REMOVE, **about)
+now = time.thread_time()
+print(grid.size, (time.process_time() - now - beside) / (now - own))
+"""
+
+
+def test_composing_keeps_no_other_thread_busy():
+    """Two threads of BLAS that add up a vector spin while they wait: six times the work of one."""
+    told = subprocess.run(
+        [sys.executable, "-c", _THREADS],
+        env={**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert int(told[0]) > 20_000, "BLAS takes several threads for long vectors alone"
+    assert float(told[1]) < 0.05

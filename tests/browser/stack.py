@@ -137,7 +137,8 @@ def served(
 
 def _environment(home: Path) -> dict[str, str]:
     """Of a person who has just come, with keys and anchors of their own."""
-    foreign = ("PREFECT_API_URL", "DPAL_ALLOW")
+    # MLflow sets the last one in every process that it was told a URI in, as in this one.
+    foreign = ("PREFECT_API_URL", "DPAL_ALLOW", "MLFLOW_TRACKING_URI")
     environment = {key: value for key, value in os.environ.items() if key not in foreign}
     return {**environment, "XDG_STATE_HOME": str(home / "state"), "COLUMNS": "120"}
 

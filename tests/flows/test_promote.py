@@ -9,6 +9,7 @@ import pytest
 
 from dpal.certificate.dsse import fingerprint
 from dpal.runs.model_line import registered_name
+from flows.cli.verify import named_registry
 from tasks.tracking.model_registry import register_model
 from tests.certificate.conftest import finished
 from tests.certificate.test_registry import SERVED
@@ -205,3 +206,13 @@ def test_another_ledger_is_refused(registry, version, tmp_path):
     done = call("promote", version(), *WHY, "--ledger", str(other), "--mlflow", registry)
     assert done.returncode == 1, done
     assert "another ledger" in " ".join(done.stdout.split())
+
+
+def test_the_server_of_our_runs_comes_before_the_one_that_mlflow_sets(monkeypatch, tmp_path):
+    """Whatever MLflow was told in a process, it tells all that this process starts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.sqlite")
+    assert named_registry(None) == "sqlite:///elsewhere.sqlite"
+    monkeypatch.setenv("DPAL_MLFLOW_URI", "http://ours")
+    assert named_registry(None) == "http://ours"
+    assert named_registry("http://named") == "http://named"

@@ -28,7 +28,7 @@ def test_a_story_says_what_is_promised_spent_and_under_way():
     assert told.startswith("# Campaign clinic\n")
     assert "**Now:** phase-1 trains 50 private steps." in told
     assert "epsilon 8 at delta 1e-05" in told
-    assert "`" + "\u2588" * 12 + "\u2591" * 12 + "` epsilon 4.000 of 8" in told
+    assert "`" + "\u2588" * 12 + "\u2591" * 12 + "` epsilon 4.0000 of 8" in told
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines()
             if line.startswith("|")][2:]  # fmt: skip
     assert rows == [
@@ -40,7 +40,7 @@ def test_a_story_says_what_is_promised_spent_and_under_way():
 
 def test_before_anything_is_released_the_bar_is_empty():
     told = campaign_story(SUMMARY, [], now="it is certified.", places=[])
-    assert "`" + "\u2591" * 24 + "` epsilon 0.000 of 8" in told
+    assert "`" + "\u2591" * 24 + "` epsilon 0.0000 of 8" in told
     assert "done" not in told
 
 
@@ -53,7 +53,7 @@ def test_any_kind_tells_its_own_and_spending_only_once_it_is_known():
     }
     told = story("Improvement better", SUMMARY, spent=2.0, **known)
     assert told.startswith("# Improvement better\n")
-    assert "` epsilon 2.000 of 8" in told
+    assert "` epsilon 2.0000 of 8" in told
     assert "600 public records." in told
     assert "`artifacts/better/report.html` (for everybody)" in told
     before = story("Improvement better", SUMMARY, spent=None, **{**known, "places": []})
@@ -81,7 +81,7 @@ def test_progress_counts_private_steps():
 
 def test_the_last_line_says_what_was_reached_and_spent():
     assert (
-        outcome(SUMMARY, DONE[-1]) == "finished: validation accuracy 43.60 % at epsilon 4.000 of 8"
+        outcome(SUMMARY, DONE[-1]) == "finished: validation accuracy 43.60 % at epsilon 4.0000 of 8"
     )
 
 

@@ -29,7 +29,7 @@ def test_bars_of_a_block_are_its_campaigns_shares_one_after_the_other(tmp_path):
     assert starts == pytest.approx([0, bars[0].get_width(), 0])
     assert [bar.get_alpha() for bar in bars] == [1.0, HELD, HELD]
     texts = {one.get_text() for one in figure.axes[0].texts}
-    assert texts == {f"epsilon {one.epsilon_taken(known.limit):.3f}" for one in known.blocks}
+    assert texts == {f"epsilon {one.epsilon_taken(known.limit):.4f}" for one in known.blocks}
     assert "delta 0.0001, adjacency zero_out, unit record" in figure.axes[0].get_title(loc="left")
     [legend] = figure.legends
     assert [one.get_text() for one in legend.get_texts()] == ["first", "second (held)"]

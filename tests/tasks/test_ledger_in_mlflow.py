@@ -57,7 +57,7 @@ def test_the_ledger_is_live_before_the_first_phase_is_done(config):
     track_ledger.fn(campaign)
     begun = run_in_mlflow()
     assert begun.info.status == "RUNNING"
-    assert begun.data.tags["dpal.spent"] == "0.000 of 8, 8.000 left"
+    assert begun.data.tags["dpal.spent"] == "0.0000 of 8, 8.0000 left"
     assert short(begun) == []
     assert artifact(begun, "figures/spent.png").read_bytes().startswith(b"\x89PNG")
     whole = len(mlflow.load_table("ledger.json", run_ids=[begun.info.run_id]))
@@ -85,7 +85,7 @@ def test_every_phase_adds_its_lines_and_none_stands_twice(config):
     charges = [float(row[3]) for row in rows]
     assert totals == sorted(totals) and sum(charges) == pytest.approx(totals[-1], abs=2e-4)
     assert [a + b for a, b in zip(totals, left, strict=True)] == pytest.approx([8.0] * 3, abs=2e-4)
-    assert told.data.tags["dpal.spent"].startswith(f"{totals[-1]:.3f} of 8")
+    assert told.data.tags["dpal.spent"].startswith(f"{totals[-1]:.4f} of 8")
     ledger = mlflow.load_table("ledger.json", run_ids=[told.info.run_id])
     assert ledger["sequence"].is_monotonic_increasing
     assert len(ledger) == len(ledger.drop_duplicates(["sequence", "mechanism", "cohorts"]))

@@ -33,7 +33,7 @@ def test_what_was_spent_is_there_before_the_run_is_done(config):
     track_spent.fn(run)
     [begun] = runs_in_mlflow()
     assert begun.info.status == "RUNNING"
-    assert begun.data.tags["dpal.spent"].startswith(f"{run.certified.epsilon:.3f} of 2")
+    assert begun.data.tags["dpal.spent"].startswith(f"{run.certified.epsilon:.4f} of 2")
     artifact = f"runs:/{begun.info.run_id}/{SPENT}"
     assert Path(mlflow.artifacts.download_artifacts(artifact)).is_file()
     for error, status in ((LedgerError("it is lost"), "FAILED"), (TrainingStopped("x"), "KILLED")):

@@ -44,7 +44,7 @@ def dataset_figure(dataset: DataSet, parts: Sequence[BlockCharge]) -> Figure:
             )
             named.add(part.campaign)
             start += part.share
-        taken = f"epsilon {block.epsilon_taken(dataset.limit):.3f}"
+        taken = f"epsilon {block.epsilon_taken(dataset.limit):.4f}"
         style.note(axes, taken, (start, block.block), shift=(5, 0), va="center")
     axes.set_yticks(
         [block.block for block in dataset.blocks],

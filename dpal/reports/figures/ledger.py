@@ -39,7 +39,7 @@ def spent_figure(account: CampaignAccount, planned: Mapping[str, float]) -> Figu
         whole = max(epsilon, planned.get(name, epsilon))
         axes.barh(place, whole, height=0.62, color=color, alpha=_PLANNED)
         axes.barh(place, epsilon, height=0.62, color=color)
-        said = f"{epsilon:.3f}" + (f" of {whole:.3f} planned" if whole > epsilon else "")
+        said = f"{epsilon:.4f}" + (f" of {whole:.4f} planned" if whole > epsilon else "")
         beside = max(whole, promised) if whole > _NEAR * promised else whole  # not on the line
         style.note(axes, said, (beside, place), shift=(5, 0), va="center")
     axes.axvline(promised, color=style.PROMISE, linewidth=1.2, linestyle="--")

@@ -47,7 +47,7 @@ def spending_figure(plan: Plan, grown: Timeline) -> Figure:
             markersize=4,
             color=style.GREY if never else colors[number],
             linestyle=":" if never else "-",
-            label=f"{cohort_words(cohort)}: {epsilons[-1]:.3f}",
+            label=f"{cohort_words(cohort)}: {epsilons[-1]:.4f}",
         )
     axes.plot(
         places,
@@ -55,7 +55,7 @@ def spending_figure(plan: Plan, grown: Timeline) -> Figure:
         color=style.INK,
         linestyle=(0, (4, 2)),
         linewidth=1,
-        label=f"over all paths: {grown.campaign[-1]:.3f}",
+        label=f"over all paths: {grown.campaign[-1]:.4f}",
     )
     style.promise_line(axes, plan.spec.target.epsilon, highest=max(grown.campaign))
     words = {SELECTION: "select"}
@@ -88,7 +88,7 @@ def cohorts_figure(plan: Plan, grown: Timeline) -> Figure:
             before = epsilon
         # Above the promised line where both would meet.
         top = max(before, promised) if before > _NEAR * promised else before
-        style.note(axes, f"{before:.3f}", (place, top), shift=(0, 3), ha="center")
+        style.note(axes, f"{before:.4f}", (place, top), shift=(0, 3), ha="center")
     style.promise_line(axes, promised, highest=max(grown.campaign), at_right=True)
     axes.set_xticks(
         range(len(grown.cohorts)),

@@ -27,7 +27,7 @@ def sweep_figure(points: Sequence[Point], key: str) -> Figure:
     figure, rows = style.canvas(
         f"{first.figure[0].upper()}{first.figure[1:]}"
         + (" after fine-tuning on public records" if started else ""),
-        f"epsilon at most {spent:.3f} in all, {terms(first.promise)}",
+        f"epsilon at most {spent:.4f} in all, {terms(first.promise)}",
         size=(8.2, 8.4 if polluted else 4.6),
         nrows=2 if polluted else 1,
     )

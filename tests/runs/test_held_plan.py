@@ -1,0 +1,226 @@
+"""Who trains for a campaign takes the plan that the ledger holds, or plans and certifies itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpal.config.campaign import CampaignConfig, parse_config
+from dpal.errors import AnchorError, DataError, LedgerTampered
+from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.folder_lock import lock_folder
+from dpal.runs import held_plan
+from dpal.runs.campaign import Campaign
+from dpal.runs.held_plan import HELD_PLAN, held_campaign
+from dpal.runs.prepare_campaign import hold_budget, prepare_campaign, prepare_ordered
+from tests.conftest import small_values, write_blobs
+
+FOLDER = CampaignFolder(Path("artifacts/small"))
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def config(**changes: Any) -> CampaignConfig:
+    return parse_config(small_values(**changes))
+
+
+def held(**changes: Any) -> Campaign:
+    """A campaign that its ledger holds."""
+    campaign = prepare_campaign(config(**changes))
+    with lock_folder(campaign.folder.root):
+        hold_budget(campaign)
+    return campaign
+
+
+def edit(change: Callable[[dict[str, Any]], object]) -> None:
+    record = FOLDER.read_record()
+    change(record)
+    FOLDER.write_record(record)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"privacy": {"selection": "hidden"}, "schedule__queries": [150], "schedule__initial": 150},
+        {"privacy": {"selection": "paper"}},
+        {"acquisition": "random", "strategy": "continual"},
+        {"validation": {"protected": True, "epsilon": 2.0}, "acquisition": "random"},
+        {"data__normalisation": {"kind": "validation"}, "self_training": {"epochs": 2}},
+        {"privacy": {"selection": "visible", "accountant": "rdp"}},
+    ],
+)
+def test_the_held_plan_is_taken_as_it_is(changes, monkeypatch):
+    led = held(**changes)
+    anew: list[object] = []
+    monkeypatch.setattr(
+        "dpal.runs.campaign_start.certified_or_next_best", lambda spec: anew.append(spec)
+    )
+    campaign = prepare_ordered(config(**changes))
+    assert not anew
+    assert campaign.plan == led.plan
+    assert campaign.plan.digest == led.plan.digest
+    assert campaign.start.data == led.start.data
+    assert (campaign.pool, campaign.validation) == (led.pool, led.validation)
+    assert campaign.class_names == led.class_names
+
+
+def test_figures_of_a_held_plan_are_never_read_but_certified(monkeypatch):
+    """Nothing is said of what a plan costs that was not computed by who says it."""
+    led = held()
+    campaign = prepare_ordered(config())
+    assert campaign.start.proof is None
+    assert campaign.certified.summary() == led.certified.summary()
+
+
+def noisier(record: dict[str, Any]) -> None:
+    record[HELD_PLAN]["phases"][0]["training"]["noise_multiplier"] *= 0.5
+
+
+def fewer_steps(record: dict[str, Any]) -> None:
+    record[HELD_PLAN]["phases"][1]["training"]["steps"] -= 1
+
+
+def other_selection(record: dict[str, Any]) -> None:
+    record[HELD_PLAN]["phases"][1]["selection"] = {"part": "RandomDraw", "candidates": None}
+
+
+def other_pool_size(record: dict[str, Any]) -> None:
+    record[HELD_PLAN]["facts"]["pool_size"] += 1
+
+
+def other_strategy(record: dict[str, Any]) -> None:
+    record[HELD_PLAN]["strategy"] = "naive"
+
+
+def other_version(record: dict[str, Any]) -> None:
+    record[HELD_PLAN]["version"] = "0.0.1"
+
+
+def other_settings(record: dict[str, Any]) -> None:
+    record["config"]["training"]["learning_rate"] = 0.25
+
+
+def none(record: dict[str, Any]) -> None:
+    del record[HELD_PLAN]
+
+
+def nonsense(record: dict[str, Any]) -> None:
+    record[HELD_PLAN] = ["phases"]
+
+
+def damaged(record: dict[str, Any]) -> None:
+    record[HELD_PLAN]["phases"] = {"part": "Phase"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        noisier,
+        fewer_steps,
+        other_selection,
+        other_pool_size,
+        other_strategy,
+        other_version,
+        other_settings,
+        none,
+        nonsense,
+        damaged,
+    ],
+)
+def test_another_record_goes_the_whole_way(change):
+    led = held()
+    edit(change)
+    assert held_campaign(config()) is None
+    campaign = prepare_ordered(config())
+    assert campaign.start.proof is not None
+    assert campaign.plan == led.plan
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"privacy": {"selection": "visible", "epsilon": 9.0}}, {"training__max_grad_norm": 0.5}],
+)
+def test_other_settings_than_were_held_go_the_whole_way(changes):
+    """Also where somebody made the record fit them: the ledger's digest decides."""
+    led = held()
+    wanted = config(**changes)
+    assert held_campaign(wanted) is None
+    edit(lambda record: record.update(config=held_plan._dumped(wanted)))
+    assert held_campaign(wanted) is None
+    assert prepare_ordered(wanted).plan.digest != led.plan.digest
+
+
+@pytest.mark.parametrize("name", ["pool", "validation"])
+def test_other_files_go_the_whole_way(name):
+    held()
+    if name == "pool":
+        write_blobs(Path("pool.parquet"), 600, seed=3)
+    else:
+        write_blobs(Path("validation.parquet"), 300, seed=4, prefix="v")
+    assert held_campaign(config()) is None
+    assert prepare_ordered(config()).start.proof is not None
+
+
+def test_files_that_do_not_fit_any_more_are_refused():
+    held()
+    write_blobs(Path("validation.parquet"), 300, seed=1)  # the pool's own records
+    Path("pool.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError):
+        prepare_ordered(config())
+
+
+def test_a_plan_that_the_ledger_does_not_hold_goes_the_whole_way():
+    """A record without its ledger proves nothing."""
+    held()
+    Path("artifacts/ledger.sqlite").rename("elsewhere.sqlite")
+    assert held_campaign(config()) is None
+
+
+def test_a_plan_of_another_ledger_goes_the_whole_way():
+    held()
+    there = held(runtime__artifacts="elsewhere", privacy={"selection": "visible", "epsilon": 5.0})
+    shutil.copytree("elsewhere/small", FOLDER.root, dirs_exist_ok=True)
+    assert held_campaign(config(privacy={"selection": "visible", "epsilon": 5.0})) is None
+    assert held_campaign(there.config) is not None
+
+
+def test_a_plan_is_held_only_with_the_very_releases_and_files():
+    """The digest of a plan does not tell an event from another one with the same numbers."""
+    led = held()
+    releases = list(led.plan.releases())
+    with led.ledger() as ledger:
+        pool = held_plan._committed(FOLDER, led.pool)
+        assert ledger.holds(led.plan.digest, pool, releases)
+        assert not ledger.holds(led.plan.digest, pool, releases[:-1])
+        assert not ledger.holds(led.plan.digest, "0" * 64, releases)
+        assert not ledger.holds("0" * 64, pool, releases)
+
+
+def test_a_changed_ledger_is_refused():
+    """Releases of the hold were made cheaper in place: the chain tells."""
+    held()
+    with sqlite3.connect("artifacts/ledger.sqlite") as ledger:
+        for (trigger,) in ledger.execute("SELECT name FROM sqlite_master WHERE type='trigger'"):
+            ledger.execute(f"DROP TRIGGER {trigger}")
+        [(body,)] = ledger.execute("SELECT body FROM entries WHERE kind='hold'").fetchall()
+        changed = {**json.loads(body), "epsilon": 9.0}
+        ledger.execute("UPDATE entries SET body=? WHERE kind='hold'", (json.dumps(changed),))
+    with pytest.raises(LedgerTampered):
+        held_campaign(config())
+
+
+def test_an_older_copy_of_the_ledger_is_refused():
+    """What it lacks may have been spent."""
+    held()
+    shutil.copy("artifacts/ledger.sqlite", "before.sqlite")
+    held(name="other")
+    shutil.copy("before.sqlite", "artifacts/ledger.sqlite")
+    with pytest.raises(AnchorError):
+        held_campaign(config())
