@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _LITTLE_DISK = 5 << 30
 _OLDEST_POSTGRES = 14
 _CLOCK_SECONDS = 5.0
+_MLFLOW_SECONDS = 10.0
 _DEPLOY = "run: dpal deploy"
 
 
@@ -74,9 +75,22 @@ def _pools(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Diagno
             for worker in client.read_workers_for_work_pool(name, offset=0, limit=200)
             if worker.status == WorkerStatus.ONLINE
         ]
-        state = f"{pool.type}, workers online: {len(online)}"
+        limit = pool.concurrency_limit
+        if name == CAMPAIGNS:  # short runs never wait behind campaigns
+            limit = _limit_of_queue(client, name)
+        at_once = "any number" if limit is None else f"{limit}"
+        state = f"{pool.type}, {at_once} at once, workers online: {len(online)}"
         advice = f"start one: {worker_command(name, pool.type)}"
         yield Diagnosis(what, state, "" if online else advice)
+
+
+def _limit_of_queue(client: SyncPrefectClient, pool: str) -> int | None:
+    from prefect.exceptions import ObjectNotFound
+
+    try:
+        return client.read_work_queue_by_name(CAMPAIGNS, work_pool_name=pool).concurrency_limit
+    except ObjectNotFound:
+        return None
 
 
 def _deployments(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Diagnosis]:
@@ -157,7 +171,11 @@ def mlflow_login(config: CampaignConfig) -> Iterator[Diagnosis]:
     path = f"{uri.rstrip('/')}/api/2.0/mlflow/experiments/search"
     try:
         login = (name, password) if name else None
-        answer = httpx.get(path, params={"max_results": 1}, auth=login, timeout=10)
+        answer = httpx.get(path, params={"max_results": 1}, auth=login, timeout=_MLFLOW_SECONDS)
+    except httpx.ReadTimeout:  # it took the question
+        state = f"{shown} is there, and has not answered in {_MLFLOW_SECONDS:g} s"
+        yield Diagnosis("mlflow", state, "it is busy or stuck: wait and ask again, or see its log")
+        return
     except httpx.HTTPError as error:
         state = f"{shown} does not answer ({type(error).__name__})"
         yield Diagnosis("mlflow", state, "start it, or set runtime.mlflow_uri: null")

@@ -43,6 +43,7 @@ def test_what_is_not_deployed_paused_or_off_is_named(orchestrated, small, monkey
         make([], pools_of({}, {}), {})
         well = found(doctor_stack.prefect_parts(small()))
         assert well["pool gpu"][1] == "start one: dpal worker gpu"
+        assert "1 at once" in well["pool gpu"][0] and "4 at once" in well["pool campaigns"][0]
         assert [well[one][1] for one in ("deployments", "heartbeat", "automation")] == [""] * 3
         audit = client.read_deployment_by_name("audit/audit")
         client._client.patch(f"/deployments/{audit.id}", json={"job_variables": {}, "version": "0"})
@@ -101,6 +102,16 @@ def test_a_server_that_is_slow_is_not_called_dead(small, monkeypatch):
     gone = next(one for one in doctor.examine(small()) if one.what == "prefect")
     assert "ConnectError" in gone.state
     assert "dpal serve" in gone.advice
+
+
+def test_a_tracking_server_that_is_slow_is_not_called_dead(small, monkeypatch):
+    monkeypatch.setattr(doctor_stack, "_MLFLOW_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = small(runtime__mlflow_uri=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        slow = found(doctor_stack.mlflow_login(config))["mlflow"]
+    assert "0.5 s" in slow[0] and "start it" not in slow[1]
+    gone = found(doctor_stack.mlflow_login(config))["mlflow"]
+    assert "ConnectError" in gone[0] and "start it" in gone[1]
 
 
 def test_the_ledger_is_looked_at_and_not_made(small, workplace):
