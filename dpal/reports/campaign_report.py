@@ -184,8 +184,8 @@ def _losses(phases: Sequence[Mapping[str, Any]], released: int) -> Iterator[tupl
     for number in range(len(phases)):
         compared = against_best_before(phases, number)
         if compared is not None and compared.is_loss:
-            kept = "is the model" if number == released else "is not the model"
-            yield number != released, f"Phase {number} {kept}: {compared.words()}."
+            kept = "is" if number == released else "is not"
+            yield number != released, f"The model {kept} that of phase {number}: {compared.words()}."
 
 
 def _votes(labeled_by: Mapping[str, Any]) -> str:

@@ -79,14 +79,14 @@ def run_command(
     differences are taken repetition by repetition.
     """
     if on is not None:
-        from flows.cli.run_on import run_on
+        from flows.cli.run_on import run_on_deployment
 
         if redraw or sweep or repeat:
             raise ConfigError(
                 "--redraw, --sweep and --repeat work where the command runs, and --on gives a run "
                 "to workers; use one of the two"
             )
-        run_on(on, file, settings)
+        run_on_deployment(on, file, settings)
         return
     if file is None:
         raise ConfigError("name a configuration (dpal run clinic.yaml), or a deployment with --on")

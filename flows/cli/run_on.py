@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.responses import DeploymentResponse
 
 
-def run_on(name: str, file: Path | None, settings: list[str]) -> None:
+def run_on_deployment(name: str, file: Path | None, settings: list[str]) -> None:
     """Starts a run on the server of PREFECT_API_URL; prints the address of its page.
 
     Args:

@@ -95,7 +95,7 @@ def test_another_plan_than_the_ordered_one_is_refused(order, campaign):
 
 
 def test_a_worker_claims_what_was_ordered_and_writes_in_its_name(order, campaign, monkeypatch):
-    monkeypatch.setattr(phase_files, "prepare_campaign", lambda config, *, leads: campaign)
+    monkeypatch.setattr(phase_files, "prepare_ordered", lambda config: campaign)
     with following_order(order) as there:
         require_claim(there.folder.root)
         assert there.plan.digest == campaign.plan.digest
