@@ -185,7 +185,8 @@ def _losses(phases: Sequence[Mapping[str, Any]], released: int) -> Iterator[tupl
         compared = against_best_before(phases, number)
         if compared is not None and compared.is_loss:
             kept = "is" if number == released else "is not"
-            yield number != released, f"The model {kept} that of phase {number}: {compared.words()}."
+            said = f"The model {kept} that of phase {number}: {compared.words()}."
+            yield number != released, said
 
 
 def _votes(labeled_by: Mapping[str, Any]) -> str:
