@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from string import ascii_lowercase, digits
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
@@ -15,6 +16,7 @@ KEY = "dpal_key"  # of a task; says nothing about its record
 SAID = "said"  # what annotators said before, where one person decides
 ANSWER = "label"
 _NONE = "none of these"
+_KEYS = frozenset(ascii_lowercase + digits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,10 @@ class Question:
                 *said,
                 f'  <Choices name="{ANSWER}" toName="{self._first}" required="true" '
                 f'choice="{"multiple" if multi else "single"}" showInLine="true">',
-                *(f"    <Choice value={quoteattr(choice)}/>" for choice in choices),
+                *(
+                    f"    <Choice value={quoteattr(choice)}{key}/>"
+                    for choice, key in zip(choices, _own_keys(choices), strict=True)
+                ),
                 "  </Choices>",
                 "</View>",
             ]
@@ -125,3 +130,12 @@ class Question:
         """A label as a region of an annotation, which `read` reads."""
         chosen = {"choices": self.choices_of(label)}
         return {"from_name": ANSWER, "to_name": self._first, "type": "choices", "value": chosen}
+
+
+def _own_keys(choices: Sequence[str]) -> list[str]:
+    """The key of each choice, as XML: its own where all are one digit or small letter each.
+
+    Else Label Studio numbers them from 1, and the key 1 would choose the digit 0.
+    """
+    keys = [f"hotkey={quoteattr(choice)}" for choice in choices if choice in _KEYS]
+    return [f" {key}" for key in keys] if len(keys) == len(choices) else [""] * len(choices)

@@ -42,6 +42,20 @@ def test_the_page_shows_the_record_and_the_choices(content, texts, shown):
     assert [one.get("value") for one in choices] == list(names)
 
 
+@pytest.mark.parametrize(
+    ("choices", "keys"),
+    [
+        (tuple("0123456789"), list("0123456789")),  # else the key 1 would mean the digit 0
+        (("a", "b"), ["a", "b"]),
+        (("cat", "dog"), [None, None]),
+        (("1", "many"), [None, None]),
+    ],
+)
+def test_a_choice_of_one_character_has_it_for_a_key(choices, keys):
+    page = ElementTree.fromstring(question(choices=choices).labeling_config())
+    assert [one.get("hotkey") for one in page[-1]] == keys
+
+
 def test_whoever_decides_sees_what_was_said():
     page = ElementTree.fromstring(question().labeling_config(decides=True))
     assert [one.tag for one in page] == ["Image", "Header", "Choices"]
