@@ -115,6 +115,7 @@ def shoot(chrome: Chrome, image: Path, *, height: int = _HEIGHT, at_once: bool =
       at_once: with a message that passes; else once the page has settled, without messages.
     """
     if at_once:
+        time.sleep(0.7)  # it slides in
         image.parent.mkdir(parents=True, exist_ok=True)
         chrome.save_screenshot(str(image))
         return
