@@ -43,8 +43,10 @@ certify = task()(write_certificate.certify)
 def publish_plan(campaign: Campaign) -> None:
     """Shows the plan on the Prefect page."""
     table = plan_table(campaign.certified.summary())
+    # Cells are Markdown on that page, and a dash alone would be a list of nothing.
+    rows = [["none" if cell == "-" else cell for cell in row] for row in table.rows]
     create_table_artifact(
-        table=[dict(zip(table.columns, row, strict=True)) for row in table.rows],
+        table=[dict(zip(table.columns, row, strict=True)) for row in rows],
         key="plan",
         description=f"{table.title}. Promised: {promise(campaign.certified.summary())}.",
     )
