@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import zip_longest
 
-from dpal.data.row_groups import KnownFile, RowGroups, chunk
+from dpal.data.parquet import reading
+from dpal.data.row_groups import KnownFile, RowGroups, chunk, opened
 from dpal.errors import DataChanged
 from dpal.files.stored_objects import Place
 
@@ -65,6 +66,22 @@ class LearnedFiles:
     def _take(self, piece: memoryview) -> None:
         self._whole.update(piece)
         self._position += len(piece)
+
+
+def learn_files(places: Sequence[Place]) -> tuple[KnownFile, ...]:
+    """Reads files once and decodes nothing, for whoever has to know only what they hold.
+
+    Raises:
+      DataError: one of them cannot be read, or is no Parquet file.
+    """
+    learned = LearnedFiles()
+    for place in places:
+        with reading(place), opened(place) as file:
+            learned.begin(file)
+            for group in range(file.metadata.num_row_groups):
+                learned.add(group, {})
+            learned.end()
+    return tuple(learned.files)
 
 
 def as_recorded(files: Sequence[KnownFile]) -> str:

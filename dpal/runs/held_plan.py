@@ -15,7 +15,8 @@ from typing import Any
 
 from dpal.accounting.events import NoisyFigures, to_record
 from dpal.config.campaign import CampaignConfig
-from dpal.data.pool_files import commitment, digest_of
+from dpal.data.known_files import learn_files
+from dpal.data.pool_files import commitment
 from dpal.data.sources import Source
 from dpal.errors import DpalError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
@@ -107,6 +108,9 @@ def held_campaign(config: CampaignConfig) -> Campaign | None:
     pool, validation = open_sources(config)
     if pool.label_column is None:
         pool = replace(pool, task=validation.task)
+    # Read once; whoever reads them later is refused what changed since.
+    pool = replace(pool, known=learn_files(pool.paths))
+    validation = replace(validation, known=learn_files(validation.paths))
     if not folder.salt.is_file() or written.get("validation") != _committed(folder, validation):
         return None
     try:
@@ -170,7 +174,7 @@ def _plan_of(
 
 def _committed(folder: CampaignFolder, source: Source) -> str:
     """Commits to a source's files, under the campaign's salt."""
-    return commitment(folder.salt.read_bytes(), digest_of(source.paths))
+    return commitment(folder.salt.read_bytes(), source.files_digest)
 
 
 def _dumped(config: CampaignConfig) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from dpal.config.campaign import CampaignConfig, parse_config
-from dpal.errors import AnchorError, DataError, LedgerTampered
+from dpal.data.labeling_state import load_all
+from dpal.errors import AnchorError, DataChanged, DataError, LedgerTampered
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.folder_lock import lock_folder
 from dpal.runs import held_plan
 from dpal.runs.campaign import Campaign
 from dpal.runs.held_plan import HELD_PLAN, held_campaign
 from dpal.runs.prepare_campaign import hold_budget, prepare_campaign, prepare_ordered
-from tests.conftest import small_values, write_blobs
+from tests.conftest import mislabel, small_values, write_blobs
 
 FOLDER = CampaignFolder(Path("artifacts/small"))
 
@@ -224,3 +225,14 @@ def test_an_older_copy_of_the_ledger_is_refused():
     shutil.copy("before.sqlite", "artifacts/ledger.sqlite")
     with pytest.raises(AnchorError):
         held_campaign(config())
+
+
+def test_a_file_that_changes_after_the_look_at_it_is_refused_where_it_is_read() -> None:
+    led = held()
+    campaign = prepare_ordered(config())
+    for ours, theirs in ((campaign.pool, led.pool), (campaign.validation, led.validation)):
+        [now], [then] = ours.known, theirs.known
+        assert (now.sha256, now.columns) == (then.sha256, then.columns)
+    mislabel(Path("pool.parquet"))
+    with pytest.raises(DataChanged):
+        load_all(campaign.pool)
