@@ -22,8 +22,8 @@ from dpal.reports.ledger_words import left_of_limit
 from dpal.reports.render.markdown import block_in_markdown, literal
 from dpal.reports.watch_tables import watch_tables
 from dpal.runs.campaign_start import registry_of
+from dpal.runs.earlier_spending import earlier_on
 from dpal.runs.inbox_scan import InboxScan, missing_files
-from dpal.runs.lost_before import earlier_on
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources

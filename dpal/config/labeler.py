@@ -12,7 +12,7 @@ from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.labelers.label_studio_rules import Agreement, Media, Rules, Skipped
-from dpal.labelers.labeler_list import LABELERS, explained, labeler_named
+from dpal.labelers.registered_labelers import LABELERS, explained, labeler_named
 
 LabelerName = Annotated[
     str,

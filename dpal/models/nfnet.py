@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from dpal.models.haiku import read_haiku
+from dpal.models.haiku_weights import read_haiku
 from dpal.models.layers import (
     SamePad2d,
     ScalarGain,

@@ -22,7 +22,7 @@ from dpal.ledger.data_set_registry import Added
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs.campaign_start import registry_of
-from dpal.runs.lost_before import earlier_on, lost_before
+from dpal.runs.earlier_spending import earlier_on, lost_before
 from dpal.runs.open_ledger import open_ledger, recorded_ledger
 
 

@@ -31,7 +31,7 @@ from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Content, Source, missing_label
-from dpal.data.validation_set import (
+from dpal.data.validation_checks import (
     class_remarks,
     require_numbering,
     require_other_records,

@@ -21,7 +21,7 @@ from dpal.ledger.chain import verify_chain
 from dpal.ledger.data_set_accounts import data_sets, share_record
 from dpal.ledger.data_set_history import dataset_of, history, parts_of
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.entries_table import export_ledger
+from dpal.ledger.export_entries import export_ledger
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.reports.ledger_tables import (
     account_promise,

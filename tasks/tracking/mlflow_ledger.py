@@ -15,7 +15,7 @@ from dpal.ledger.campaign_account import campaign_account, epsilons_so_far
 from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_history import history, parts_of
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.entries_table import ledger_table
+from dpal.ledger.export_entries import ledger_table
 from dpal.reports.figures.datasets import dataset_figure
 from dpal.reports.figures.ledger import spent_figure
 from dpal.reports.ledger_tables import blocks_table, short_table

@@ -19,16 +19,15 @@ from dpal.certificate.verify import verify_certificate
 from dpal.config.model_registry import CHAMPION, ChampionRule
 from dpal.errors import CertificateError
 from dpal.reports.render.markdown import block_in_markdown
+from dpal.runs.champion_rule import ChampionVerdict, judge
 from dpal.runs.kinds import KINDS
 from dpal.runs.model_line import (
-    ChampionVerdict,
     ModelLine,
     VersionFacts,
     changes_in_words,
     changes_table,
     facts_of_version,
     is_measured_alike,
-    judge,
     line_of,
     registered_name,
 )

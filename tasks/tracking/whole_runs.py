@@ -12,7 +12,7 @@ from mlflow.entities import Run as MlflowRun
 
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.ledger.entries import Entry
-from dpal.ledger.entries_table import ledger_table
+from dpal.ledger.export_entries import ledger_table
 from dpal.reports.plan_and_phase_tables import promise
 from dpal.runs.released_phase import released_figures
 from dpal.runs.run import Run

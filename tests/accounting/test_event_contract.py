@@ -27,7 +27,7 @@ from dpal.accounting.step_curves import Gaussian
 from dpal.canonical import LATER, digest
 from dpal.errors import BudgetExceeded, ParameterError
 from dpal.ledger.campaign_account import campaign_account
-from dpal.ledger.entries_table import ledger_table
+from dpal.ledger.export_entries import ledger_table
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger

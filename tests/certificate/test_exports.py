@@ -15,7 +15,7 @@ from dpal.certificate.signed_statement import head_statement, sign_statement
 from dpal.errors import CertificateError
 from dpal.files.artifacts import signature_of
 from dpal.ledger.anchor import Anchors
-from dpal.ledger.entries_table import export_ledger
+from dpal.ledger.export_entries import export_ledger
 from tests.certificate.certifying import failures
 from tests.flows.calling import call, sentence
 

@@ -30,7 +30,7 @@ from dpal.data.labeling_state import (
 from dpal.errors import ParameterError
 from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.entries_table import export_ledger
+from dpal.ledger.export_entries import export_ledger
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_of, release_record
 from tests.certificate.certifying import failures

@@ -19,7 +19,7 @@ from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.oracle import OracleLabeler
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.entries_table import ledger_table
+from dpal.ledger.export_entries import ledger_table
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.stamped_day import today_in_utc
 from dpal.runs.labelers.oracle import PoolLabels

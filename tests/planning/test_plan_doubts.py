@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpal.data.validation_set import scale_remarks
+from dpal.data.validation_checks import scale_remarks
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.plan_doubts import plan_doubts
 from tests.conftest import small_spec

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from dpal.config.model_registry import MOST_LOSS, RegistryConfig
-from dpal.runs.model_line import VersionFacts, changes_in_words, changes_table, judge
+from dpal.runs.champion_rule import judge
+from dpal.runs.model_line import VersionFacts, changes_in_words, changes_table
 
 PROMISE = {"epsilon": "3", "delta": "1e-05", "adjacency": "zero_out", "unit": "record"}
 NOW = VersionFacts(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from dpal.labelers.labeler_list import labeler_named
-from dpal.labelers.labeler_list import register_labeler as register_labeler
+from dpal.labelers.registered_labelers import labeler_named
+from dpal.labelers.registered_labelers import register_labeler as register_labeler
 from dpal.runs.labelers.labeler_base import NamedLabeler as NamedLabeler
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpal.errors import DataError
-from dpal.models.haiku import read_haiku
+from dpal.models.haiku_weights import read_haiku
 
 MODULES: dict[str, dict[str, Any]] = {
     "net/~/conv": {"w": np.arange(24, dtype=np.float64).reshape(1, 2, 3, 4)},
@@ -95,7 +95,7 @@ def test_a_pickle_cannot_crash_the_process(tmp_path, content):
     path.write_bytes(content())
     script = (
         "import sys, pathlib\nfrom dpal.errors import DataError\n"
-        "from dpal.models.haiku import read_haiku\n"
+        "from dpal.models.haiku_weights import read_haiku\n"
         "try:\n    read_haiku(pathlib.Path(sys.argv[1]))\n"
         "except DataError:\n    print('refused')\n"
     )

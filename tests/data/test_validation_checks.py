@@ -9,7 +9,7 @@ import pytest
 
 from dpal.data.inspect_rows import Inventory, RowHashes, inspect
 from dpal.data.sources import Role, Source, open_source
-from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
+from dpal.data.validation_checks import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError
 from dpal.labels import Task
 from tests.conftest import owner_reads, write_blobs

@@ -12,7 +12,7 @@ import pytest
 from dpal.canonical import canonical_json
 from dpal.errors import LedgerError
 from dpal.ledger.entries import Entry, EntryKind, seal_entry
-from dpal.ledger.entries_table import COLUMNS, export_ledger, ledger_table, write_ledger
+from dpal.ledger.export_entries import COLUMNS, export_ledger, ledger_table, write_ledger
 from dpal.ledger.ledger_store import LedgerStore
 from tests.ledger.telling import HOSTILE, tell
 
