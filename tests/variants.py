@@ -21,6 +21,10 @@ def quick_and_slow(quick: Collection[Any], every: Iterable[Any]) -> list[Any]:
     values = list(every)
     if strange := [value for value in quick if value not in values]:
         raise ValueError(f"no parameter of this test: {strange}")
-    return [
-        value if value in quick else pytest.param(value, marks=pytest.mark.slow) for value in values
-    ]
+    return [value if value in quick else _slow(value) for value in values]
+
+
+def _slow(value: Any) -> Any:
+    """A parameter, or a tuple of several, of a test that is slow."""
+    several = value if isinstance(value, tuple) else (value,)
+    return pytest.param(*several, marks=pytest.mark.slow)

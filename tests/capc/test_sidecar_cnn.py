@@ -239,6 +239,7 @@ def test_two_evaluations_at_once_with_one_key_folder_do_not_mix(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 @needs_spu
 def test_a_party_that_is_killed_keeps_nobody_for_long(tmp_path):
     files = parties(tmp_path)

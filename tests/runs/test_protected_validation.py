@@ -384,7 +384,7 @@ def several(workplace: Path) -> CampaignFolder:
 def test_several_labels_are_measured_by_noisy_counts_of_each(several):
     """All figures follow from what was released, and the certificate has their charge."""
     assert not any_failed(dpal.verify(several, ledger=LEDGER))
-    curve = []
+    curve, shown = [], set[str]()
     for number, phase in enumerate(several.finished_phases()):
         text = several.phase(number).validation.read_text()
         told = json.loads(text)
@@ -394,11 +394,13 @@ def test_several_labels_are_measured_by_noisy_counts_of_each(several):
         name, interval = headline_of(released)
         assert name == "micro_f1" and phase["validation_micro_f1"] == interval.value
         assert (phase["validation_low"], phase["validation_high"]) == (interval.low, interval.high)
+        shown.add(repr(interval.value))
         for label, (_, recall) in enumerate(further_figures(released)):
             key = f"validation_recall/class_{label}"
             ends = (phase[f"{key}_low"], phase[f"{key}_high"])
             assert ends == (recall.low, recall.high)
             assert phase["validation_classes"][label]["recall"] == recall.value
+            shown.add(repr(recall.value))
         assert "validation_macro_f1" not in phase and "validation_macro_auc" not in phase
         curve.append(interval.value)
     document = read_certificate(several.certificate.read_text())
@@ -421,7 +423,8 @@ def test_several_labels_are_measured_by_noisy_counts_of_each(several):
         for guessed in [guesses_of(several_campaign(), number, inputs)]
     ]
     told = (repr(value) for figures in exact for value in figures.values())
-    secrets = [value for value in told if len(value) > 12]  # found in no other number
+    # Found in no other number: noisy counts are whole, so that a share of them may be an exact one.
+    secrets = [value for value in told if len(value) > 12 and value not in shown]
     ids = pq.read_table("validation.parquet", columns=["id"])["id"].to_pylist()
     for path in sorted(Path("artifacts").rglob("*")):
         if path.is_file() and "confidential" not in path.parts:
