@@ -78,6 +78,11 @@ class PhaseFolder:
         return self.root.parent / CONFIDENTIAL / "query" / self.root.name
 
     @property
+    def labeling(self) -> Path:
+        """How often people agreed about them, and how long they took; never versioned either."""
+        return self.query / "labeling.json"
+
+    @property
     def labels(self) -> Path:
         """The labeler's answers."""
         return self.confidential / "labels.parquet"

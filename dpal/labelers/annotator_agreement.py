@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from dpal.labelers.label_studio_rules import Agreement
@@ -20,6 +21,21 @@ class UnlabeledReason(StrEnum):
     WAITING = "waiting"
     SKIPPED = "skipped"
     DISPUTED = "disputed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opinion:
+    """What one person said of a record.
+
+    Attributes:
+      said: a label, or that the record was skipped.
+      annotator: who said it, by any name.
+      seconds: that it took; None if nobody knows.
+    """
+
+    said: Label | UnlabeledReason
+    annotator: str
+    seconds: float | None = None
 
 
 def agree(

@@ -22,7 +22,7 @@ from dpal.data.sources import Content, Source
 from dpal.errors import LabelError, LabelsPending, ParameterError
 from dpal.files.atomic_writes import atomic_write
 from dpal.files.spreadsheets import as_cell, by_cell
-from dpal.labelers.annotator_agreement import UnlabeledReason, agree
+from dpal.labelers.annotator_agreement import Opinion, UnlabeledReason, agree
 from dpal.labelers.label_studio_questions import Question
 from dpal.labelers.label_studio_rules import Agreement
 from dpal.labelers.record_display import pictures_of, shown_cells, shown_columns, texts_of
@@ -113,6 +113,19 @@ class FileLabeler:
         return pictures
 
 
+@dataclass(frozen=True, kw_only=True)
+class AcceptedLabels:
+    """Answers that fit a query.
+
+    Attributes:
+      labels: one for each id of the query.
+      opinions: what people said of each record, before it was merged into one label.
+    """
+
+    labels: dict[str, Label]
+    opinions: list[list[Opinion]]
+
+
 def _header(name: str) -> str:
     """A column's name, none that answers have, and no formula."""
     return as_cell(f"{name} (of the record)" if name in _ANSWERS else name)
@@ -125,7 +138,7 @@ def accept_labels(
     classes: int,
     class_names: Sequence[str],
     task: Task = Task.SINGLE_LABEL,
-) -> dict[str, Label]:
+) -> AcceptedLabels:
     """Reads a person's answers, whole or not at all.
 
     Args:
@@ -195,7 +208,13 @@ def accept_labels(
             f"{path}: {{problems}}; correct the file, nothing was merged",
             problems="; ".join(mistakes),
         )
-    return {name: answers[name] for name in query}
+    return AcceptedLabels(
+        labels={name: answers[name] for name in query},
+        opinions=[
+            [Opinion(said=label, annotator=who) for who, label in said.items()]
+            for said in opinions.values()
+        ],
+    )
 
 
 def _merged(opinions: Mapping[str, Mapping[str, Label]]) -> tuple[dict[str, Label], list[str]]:

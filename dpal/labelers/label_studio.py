@@ -17,11 +17,12 @@ from dpal.data.labeling_state import read_labels
 from dpal.data.sources import Source
 from dpal.errors import LabelingProjectOpen
 from dpal.files.atomic_writes import write_text
-from dpal.labelers.annotator_agreement import UnlabeledReason, agree
+from dpal.labelers.annotator_agreement import Opinion, UnlabeledReason, agree
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_project import GONE, LabelingProject, ProjectContents
 from dpal.labelers.label_studio_questions import Question
 from dpal.labelers.label_studio_rules import Rules, Skipped
+from dpal.labelers.labeling_figures import LabelingFigures, labeling_figures
 from dpal.labelers.suggestions import Suggest, no_suggestions
 from dpal.labels import Label
 
@@ -40,6 +41,7 @@ class Progress:
       waiting: records whose answers are missing.
       disputed: records that one person has to decide about.
       invalid: numbers of tasks with an answer that is not offered.
+      opinions: of each record, before anybody decided what is disputed.
       news: what happened to the project; names no record and no number.
       partly: whether answers are read before there are enough of them.
     """
@@ -49,6 +51,7 @@ class Progress:
     waiting: list[str] = field(default_factory=list)
     disputed: list[str] = field(default_factory=list)
     invalid: list[int] = field(default_factory=list)
+    opinions: list[list[Opinion]] = field(default_factory=list)
     news: list[str] = field(default_factory=list)
     partly: bool = False
 
@@ -56,6 +59,20 @@ class Progress:
     def complete(self) -> bool:
         """Whether nothing is missing."""
         return not (self.waiting or self.disputed)
+
+    @property
+    def figures(self) -> LabelingFigures:
+        """How often they agree so far, and how long they take."""
+        unlabeled = {
+            UnlabeledReason.WAITING: len(self.waiting),
+            UnlabeledReason.DISPUTED: len(self.disputed),
+            UnlabeledReason.SKIPPED: len(self.skipped),
+        }
+        return labeling_figures(
+            self.opinions,
+            records=len(self.labels) + sum(unlabeled.values()),
+            unlabeled=unlabeled,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +137,9 @@ class LabelStudioLabeler:
         contents = self._project(state, _LABEL, keys, {}, progress)
         disputed: dict[str, str] = {}
         for key, name in keys.items():
-            given = contents.answers.get(key, [])
+            opinions = contents.opinions.get(key, [])
+            progress.opinions.append(opinions)
+            given = [opinion.said for opinion in opinions]
             verdict = agree(given, annotators=self.rules.annotators, agreement=self.rules.agreement)
             again = verdict is UnlabeledReason.SKIPPED and self.rules.skipped is Skipped.ASK_AGAIN
             if again or verdict is UnlabeledReason.DISPUTED:
@@ -143,9 +162,9 @@ class LabelStudioLabeler:
         records = {key: state["keys"][key] for key in said}
         contents = self._project(state, _DECIDE, records, said, progress)
         for key, name in records.items():
-            given = contents.answers.get(key)
+            given = contents.opinions.get(key)
             # Whoever answered last has decided.
-            _note(name, given[-1] if given else UnlabeledReason.DISPUTED, progress)
+            _note(name, given[-1].said if given else UnlabeledReason.DISPUTED, progress)
 
     def _said(self, answer: Label | UnlabeledReason) -> str:
         return "skipped" if isinstance(answer, UnlabeledReason) else self.question.name_of(answer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpal.data.sources import Content, Source
-from dpal.labelers.annotator_agreement import UnlabeledReason
+from dpal.labelers.annotator_agreement import Opinion, UnlabeledReason
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_questions import KEY, SAID, Question
 from dpal.labelers.label_studio_rules import Media, Rules, Skipped
@@ -24,6 +24,7 @@ UNCALLED = (
     "Label Studio does not take the webhook, so labels are noticed by the next look; to calls of a "
     "private address it agrees when it is started with SSRF_PROTECTION_ENABLED=false"
 )
+_LONGEST = 1e9  # seconds; nobody looks at a record for longer
 REFILLED = "tasks were missing from a labeling project and are imported again"
 
 
@@ -32,11 +33,11 @@ class ProjectContents:
     """What a project holds.
 
     Attributes:
-      answers: by key, in the order of time, the last one of each annotator.
+      opinions: by key, in the order of time, the last one of each annotator.
       invalid: numbers of tasks with an answer that is not offered.
     """
 
-    answers: dict[str, list[Label | UnlabeledReason]] = field(default_factory=dict)
+    opinions: dict[str, list[Opinion]] = field(default_factory=dict)
     invalid: list[int] = field(default_factory=list)
 
 
@@ -145,7 +146,7 @@ class LabelingProject:
         return contents
 
     def _read_task(self, key: str, task: Mapping[str, Any], contents: ProjectContents) -> None:
-        latest: dict[str, Label | UnlabeledReason] = {}
+        latest: dict[str, Opinion] = {}
         for annotation in sorted(
             task["annotations"], key=lambda annotation: (annotation["updated_at"], annotation["id"])
         ):
@@ -160,9 +161,11 @@ class LabelingProject:
                 continue
             who = _annotator(annotation.get("completed_by"))
             latest.pop(who, None)
-            latest[who] = answer
+            latest[who] = Opinion(
+                said=answer, annotator=who, seconds=_seconds(annotation.get("lead_time"))
+            )
         # A task that was imported twice counts as one.
-        contents.answers.setdefault(key, []).extend(latest.values())
+        contents.opinions.setdefault(key, []).extend(latest.values())
 
     def _shown(self, number: int, records: Mapping[str, str]) -> list[dict[str, str]]:
         """The data of tasks: a key, and what a person sees of the record."""
@@ -203,3 +206,10 @@ def _said(task: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
 def _annotator(who: object) -> str:
     """Servers tell a number or a whole person."""
     return str(who.get("id") if isinstance(who, dict) else who)
+
+
+def _seconds(lead_time: object) -> float | None:
+    """How long an annotation was worked on; None where that was not measured."""
+    if isinstance(lead_time, bool) or not isinstance(lead_time, int | float):
+        return None
+    return float(lead_time) if 0 < lead_time < _LONGEST else None

@@ -9,6 +9,7 @@ from dpal.certificate.sentences import STATEMENTS, WHO_WAS_DRAWN, statements_abo
 from dpal.privacy import Unit
 from dpal.reports.audit_summary import defects
 from dpal.reports.campaign_charts import budget_chart, learning_chart
+from dpal.reports.labeling_table import labeling_is_kept
 from dpal.reports.plain_language import (
     acquisition_chosen,
     draws_secretly,
@@ -80,6 +81,7 @@ def campaign_report(
     labeled_by: Mapping[str, Any] | None = None,
     choice: Mapping[str, Any] | None = None,
     search: Mapping[str, Any] | None = None,
+    asks_people: bool = False,
 ) -> Report:
     """Tells a campaign.
 
@@ -92,6 +94,7 @@ def campaign_report(
         others gave them.
       choice: how public records chose the acquisition; None where the settings named it.
       search: what trials of settings came to; None where there was no search.
+      asks_people: whether people gave the labels.
     """
     summary, last = facts.summary, {**phases[-1], "campaign_epsilon": facts.spent}
     chosen = len(phases) - 1 if released is None else released
@@ -146,6 +149,7 @@ def campaign_report(
                 None if choice is None else acquisition_chosen(choice),
                 who_sees(summary),
                 selection_quality(summary),
+                labeling_is_kept(summary["name"]) if asks_people else None,
             ),
             _audited(audit),
             section(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.certificate.sentences import statements
+from dpal.reports.labeling_table import labeling_is_kept
 from dpal.reports.report import Picture, Report, Table, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.reports.validation_figures import figures_in, headline, percent
@@ -58,7 +59,11 @@ def pollution_table(metrics: Mapping[str, Any]) -> Table:
 
 
 def improvement_report(
-    facts: RunFacts, metrics: Mapping[str, Any], *, pictures: Sequence[Picture] = ()
+    facts: RunFacts,
+    metrics: Mapping[str, Any],
+    *,
+    pictures: Sequence[Picture] = (),
+    asks_people: bool = False,
 ) -> Report:
     """Tells an improvement.
 
@@ -66,6 +71,7 @@ def improvement_report(
       facts: what every run has; the summary is that of the certified plan.
       metrics: of the improvement's phase.
       pictures: of public records.
+      asks_people: whether people gave the labels.
     """
     summary, said = facts.summary, statements("improvement")
     name, value = headline(metrics)
@@ -100,6 +106,7 @@ def improvement_report(
                 choice_table(summary),
                 pollution_table(metrics) if "irrelevant_chosen" in metrics else None,
                 *pictures,
+                labeling_is_kept(summary["name"]) if asks_people else None,
             ),
         ),
         uncovered=(

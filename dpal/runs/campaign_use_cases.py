@@ -26,6 +26,7 @@ from dpal.runs.campaign import Campaign
 from dpal.runs.campaign_audit import audit_campaign
 from dpal.runs.close_phase import close_phase, is_finished
 from dpal.runs.embed_records import embed_records
+from dpal.runs.labelers import people_label
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
 from dpal.runs.labeling_job import recorded_config
 from dpal.runs.phase_measuring import measure
@@ -130,6 +131,7 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
             labeled_by=folder.labeled_by(),
             choice=folder.read_record().get("acquisition_choice"),
             search=recorded_search(folder),
+            asks_people=people_label(folder.read_record()),
         )
 
 

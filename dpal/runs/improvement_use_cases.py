@@ -31,6 +31,7 @@ from dpal.runs.improvement_outputs import (
     record_improvement,
 )
 from dpal.runs.improvement_run import Improving
+from dpal.runs.labelers import people_label
 from dpal.runs.learn_from_public import (
     FINE_TUNING,
     ROTATIONS,
@@ -172,7 +173,8 @@ class ImprovementRuns(UseCases[PublicConfig, Improving]):
             "The most central public record of each cluster; wrong ones with prediction and label."
         )
         pictures = [Picture(name=CENTRAL, alt=alt, png=path.read_bytes())] if path.is_file() else []
-        return improvement_report(facts, phases[0], pictures=pictures)
+        people = people_label(folder.read_record())
+        return improvement_report(facts, phases[0], pictures=pictures, asks_people=people)
 
     def holder(self, folder: CampaignFolder, held: Collection[str]) -> str:
         """Its own part of the ledger; its start's where it released nothing itself."""

@@ -17,6 +17,7 @@ from dpal.labelers import Labeler
 from dpal.labelers.checked_labels import ProgramLabeler
 from dpal.labelers.earlier_labels import EarlierLabels
 from dpal.labelers.file import accept_labels
+from dpal.labelers.labeling_figures import labeling_figures, write_labeling_figures
 from dpal.labels import Task
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_plan import Phase
@@ -147,8 +148,10 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
                 class_names=record["class_names"],
                 task=Task(record["task"]) if "task" in record else Task.SINGLE_LABEL,
             )
-            write_labels(accepted, files.labels)
-            return len(accepted)
+            figures = labeling_figures(accepted.opinions, records=len(accepted.labels))
+            write_labeling_figures(figures, files.labeling)
+            write_labels(accepted.labels, files.labels)
+            return len(accepted.labels)
     raise LabelError(f"campaign {folder.name} has no open query; nothing was merged")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,10 +10,11 @@ import typer
 
 from dpal.errors import ConfigError, LabelError
 from flows.cli.folder_arguments import campaign_folder
-from flows.cli.terminal import err, out
+from flows.cli.terminal import err, out, print_table
 
 if TYPE_CHECKING:
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
+    from dpal.labelers.labeling_figures import LabelingFigures
     from dpal.runs.labelers.labeler_base import LabelingProgress
 
 LABEL_EXAMPLE = "Example: dpal label artifacts/digits labels.csv"
@@ -33,9 +35,23 @@ def label(
     clean: Annotated[
         bool, typer.Option("--clean", help="Delete the campaign's labeling projects instead.")
     ] = False,
+    agreement: Annotated[
+        bool,
+        typer.Option(
+            "--agreement", help="Show how far people agreed and how long they took instead."
+        ),
+    ] = False,
 ) -> None:
     """Deliver labels, or look how far annotators are, and continue the campaign."""
     folder = campaign_folder(campaign)
+    if agreement:
+        if answers is not None or clean:
+            raise LabelError(
+                "--agreement shows how people labeled and does nothing else; leave out the file or "
+                "--clean, or --agreement; nothing was merged or deleted"
+            )
+        _show_agreement(folder)
+        return
     if clean:
         _clean(folder)
         return
@@ -71,11 +87,15 @@ def collect(
 
 def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
     """Takes labels from a file or a project; says whether they are all there."""
+    from dpal.labelers.labeling_figures import read_labeling_figures
     from dpal.runs.labeling import deliver_labels, open_query
     from dpal.runs.labeling_job import LabelingJob
 
     if answers is not None:
+        files = open_query(folder)
         out.print(f"{deliver_labels(folder, answers):,} labels accepted")
+        if files is not None and (figures := read_labeling_figures(files.labeling)).compared:
+            _show_figures({files.root.name: figures})
         return True
     asked, files = LabelingJob.recorded(folder), open_query(folder)
     if files is None:
@@ -118,8 +138,38 @@ def _tell(look: LabelingProgress, files: PhaseFolder) -> None:
         out.print(
             f"  {len(set(progress.invalid)):,} tasks have an answer that is not offered: {tasks}"
         )
+    if (figures := progress.figures).compared or figures.timed:
+        _show_figures({files.root.name: figures})
     if not look.complete:
         out.print(f"label in {look.place}")
+
+
+def _show_agreement(folder: CampaignFolder) -> None:
+    """What is kept of all queries that people have answered."""
+    from dpal.labelers.labeling_figures import read_labeling_figures
+    from dpal.runs.labeling_job import recorded
+
+    recorded(folder)  # accounts and ensembles of teachers have no query
+    kept = {
+        files.root.name: read_labeling_figures(files.labeling)
+        for files in map(folder.phase, range(len(folder.read_record()["plan"]["phases"])))
+        if files.labeling.is_file()
+    }
+    if not kept:
+        raise LabelError(
+            f"campaign {folder.name} has no figures of people's labels here; they are kept once a "
+            "query is answered, by people and on this machine"
+        )
+    _show_figures(kept)
+
+
+def _show_figures(queries: Mapping[str, LabelingFigures]) -> None:
+    """For this terminal alone, as all that is said here of how many were selected."""
+    from dpal.reports.labeling_table import agreement_table, label_time_table
+
+    for shown in (agreement_table(queries), label_time_table(queries)):
+        if shown.rows:
+            print_table(shown)
 
 
 def _go_on(folder: CampaignFolder, *, here: bool) -> None:

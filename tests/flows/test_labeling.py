@@ -15,6 +15,7 @@ from prefect.flow_engine import run_flow
 
 from dpal.data.labeling_state import read_labels, read_selection
 from dpal.files.artifacts import CampaignFolder
+from dpal.labelers.labeling_figures import read_labeling_figures
 from dpal.runs.labeling import deliver_labels
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
@@ -132,6 +133,9 @@ def test_a_form_is_shown_filled_in_and_taken_off_the_server(small, workplace):
     labels = read_labels(folder.phase(0).labels)
     assert labels == {name: (number + 1) % 3 for number, name in enumerate(asked)}
     assert inputs_of(run) == {}
+    figures = read_labeling_figures(folder.phase(0).labeling)
+    assert (figures.records, figures.answers, figures.annotators) == (12, 12, 1)
+    assert figures.compared == 0
 
 
 def inputs_of(run: UUID) -> dict[str, str]:

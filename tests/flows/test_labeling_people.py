@@ -20,15 +20,18 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from dpal.config.campaign import parse_config
 from dpal.data.labeling_state import RETIRED, cohort_column, read_selection
 from dpal.files.artifacts import CampaignFolder
+from dpal.labelers.labeling_figures import read_labeling_figures
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
 from tests.conftest import allow, command, small_values, write_blobs
-from tests.flows.leaks import naming
+from tests.flows.calling import call
+from tests.flows.leaks import files_below, naming
 from tests.labelers.annotators import LabelStudioServer, label_studio  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("orchestrated")]
 POOL = "people"
 IDS = "patient-zq"
+SECONDS = 7341.25  # of a label, which nothing else takes
 
 
 @pytest.fixture
@@ -125,7 +128,10 @@ def test_people_label_and_no_worker_waits(place, label_studio, free_port, prefec
     tasks = person.tasks(project_of(folder, 0))
     assert len(tasks) == 100
     for task in tasks[2:]:
-        person.answer(task["id"], str(task["id"] % 3))
+        person.answer(task["id"], str(task["id"] % 3), seconds=SECONDS)
+    looked = call("label", "small")
+    assert looked.returncode == 0, looked
+    assert "7,341.2" in looked.stdout and "2 waiting" in looked.stdout
     for task in tasks[:2]:
         person.skip(task["id"])
     assert collect_labels() == 1
@@ -150,7 +156,12 @@ def test_people_label_and_no_worker_waits(place, label_studio, free_port, prefec
         *read_selection(folder.phase(1).selection),
     ]
     assert len(selected) == 140
-    assert naming([IDS], [prefect_home / "prefect.db"]) == set()
+    assert naming([IDS, str(SECONDS)], [prefect_home / "prefect.db"]) == set()
+    kept = read_labeling_figures(folder.phase(0).labeling)
+    assert (kept.records, kept.unlabeled, kept.timed) == (100, {"skipped": 2}, 98)
+    assert kept.median_seconds == kept.slow_seconds == SECONDS
+    written = naming([str(SECONDS)], files_below(Path.cwd()))
+    assert written == {Path.cwd() / folder.phase(0).labeling}
     cleaned = subprocess.run(
         [command(), "label", "small", "--clean"], capture_output=True, text=True
     )

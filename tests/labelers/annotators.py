@@ -100,11 +100,14 @@ class Annotator:
         answer.raise_for_status()
         return list(answer.json()["tasks"])
 
-    def answer(self, task: int, *choices: str, shown: str = "record") -> None:
-        """Submits an annotation."""
+    def answer(
+        self, task: int, *choices: str, shown: str = "record", seconds: float | None = None
+    ) -> None:
+        """Submits an annotation, and how long it took as the page measures it."""
         region = {"from_name": "label", "to_name": shown, "type": "choices",
                   "value": {"choices": list(choices)}}  # fmt: skip
-        self._post(task, {"result": [region]})
+        took = {} if seconds is None else {"lead_time": seconds}
+        self._post(task, {"result": [region], **took})
 
     def skip(self, task: int) -> None:
         """Presses Skip."""

@@ -28,7 +28,7 @@ def answers(tmp_path, text: str):
 
 
 def accept(path):
-    return accept_labels(path, QUERY, classes=2, class_names=NAMES)
+    return accept_labels(path, QUERY, classes=2, class_names=NAMES).labels
 
 
 def test_numbers_and_names_are_understood(tmp_path):
@@ -65,11 +65,18 @@ def test_opinions_of_several_people_are_merged_into_one_label(tmp_path):
     assert accept(without) == {"a": 0, "b": 1, "c": 0}
 
 
+def test_what_each_person_said_is_kept_beside_the_label(tmp_path):
+    text = "id,label,annotator\na,cat,ann\na,dog,bob\na,dog,eve\nb,cat,ann\nc,cat,\n"
+    accepted = accept_labels(answers(tmp_path, text), QUERY, classes=2, class_names=NAMES)
+    said = {tuple((one.annotator, one.said) for one in given) for given in accepted.opinions}
+    assert said == {(("ann", 0), ("bob", 1), ("eve", 1)), (("ann", 0),), (("", 0),)}
+
+
 def test_each_of_several_labels_is_decided_by_more_than_half(tmp_path):
     text = "id,label,annotator\na,cat;dog,ann\na,cat,bob\na,none,eve\n"
     path = answers(tmp_path, text)
     told = accept_labels(path, ["a"], classes=2, class_names=NAMES, task=Task.MULTI_LABEL)
-    assert told == {"a": (1, 0)}
+    assert told.labels == {"a": (1, 0)}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +166,7 @@ def test_an_oracle_without_labels_says_what_to_do(tmp_path):
 
 
 def accept_several(path, names=("rain", "dusk", "a;b")):
-    return accept_labels(path, QUERY, classes=3, class_names=names, task=Task.MULTI_LABEL)
+    return accept_labels(path, QUERY, classes=3, class_names=names, task=Task.MULTI_LABEL).labels
 
 
 def test_several_labels_stand_in_one_cell(tmp_path):
@@ -226,7 +233,7 @@ def test_an_id_is_no_formula_and_comes_back(tmp_path):
         for number, row in enumerate(rows):
             writer.writerow({"id": row["id"], "label": str(number % 3)})
     found = accept_labels(tmp_path / "answers.csv", HOSTILE, classes=3, class_names=())
-    assert found == {name: number % 3 for number, name in enumerate(HOSTILE)}
+    assert found.labels == {name: number % 3 for number, name in enumerate(HOSTILE)}
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000 + "7", "1e5", "٣", "3" * 19])

@@ -36,7 +36,8 @@ def test_a_query_shows_both_texts_of_a_pair_and_takes_labels_back(tmp_path):
         writer = csv.DictWriter(stream, list(rows[0]))
         writer.writeheader()
         writer.writerows({**row, "label": "1"} for row in rows)
-    assert accept_labels(query, ["r2", "r0"], classes=2, class_names=()) == {"r2": 1, "r0": 1}
+    given = accept_labels(query, ["r2", "r0"], classes=2, class_names=())
+    assert given.labels == {"r2": 1, "r0": 1}
 
 
 def test_a_text_is_no_formula(tmp_path):

@@ -96,19 +96,26 @@ def test_three_annotators_disagree(labeler, people):
     tasks = tasks_of(people[0], one)
     votes = {"patient-1": ["cat", "dog", "dog"], "patient-3": ["cat", "dog", "a & <b>"],
              "patient-5": ["skip", "skip", "cat"]}  # fmt: skip
-    for record, said in votes.items():
+    for seconds, (record, said) in zip([4.5, None, 30.0], votes.items(), strict=True):
         for person, word in zip(people, said, strict=True):
             if word == "skip":
                 person.skip(tasks[record])
             else:
-                person.answer(tasks[record], word)
+                person.answer(tasks[record], word, seconds=seconds)
     progress = one.look(IDS)
     assert progress.labels == {"patient-1": 1}
     assert (progress.skipped, progress.disputed) == (["patient-5"], ["patient-3"])
     (to_decide,) = people[1].tasks(projects(one)["decide"])
     assert to_decide["data"]["said"] == "cat, dog, a & <b>"
-    people[1].answer(to_decide["id"], "a & <b>")
+    people[1].answer(to_decide["id"], "a & <b>", seconds=1000.0)
     assert one.label(IDS) == {"patient-1": 1, "patient-3": 2}
+    figures = one.look(IDS).figures
+    assert (figures.records, figures.unlabeled) == (3, {"skipped": 1})
+    assert (figures.annotators, figures.answers, figures.compared) == (3, 7, 2)
+    assert (figures.unanimous, figures.pairwise) == (0, pytest.approx(1 / 6))
+    # Whoever decides is not counted: neither the label nor its time.
+    assert (figures.timed, figures.median_seconds) == (4, 4.5)
+    assert figures.labels_per_hour == pytest.approx(4 * 3600 / (3 * 4.5 + 30))
     one.clean()
 
 

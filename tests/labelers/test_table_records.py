@@ -79,7 +79,7 @@ def test_a_query_shows_them_and_takes_labels_back(pool, tmp_path):
         answers.writeheader()
         answers.writerows(row | {"label": "yes"} for row in rows)
     given = accept_labels(query, asked, classes=2, class_names=["no", "yes"])
-    assert given == dict.fromkeys(asked, 1)
+    assert given.labels == dict.fromkeys(asked, 1)
 
 
 def test_pages_show_a_line_for_each_cell_that_holds_something(pool):

@@ -67,13 +67,18 @@ def private_voting(summary: dict, **changes) -> Report:
     return pate_report(facts("private voting", summary, **changes), metrics, methods)
 
 
-def improvement(summary: dict, **changes) -> Report:
+def improvement(summary: dict, *, asks_people: bool = False, **changes) -> Report:
     metrics = {
         "labels": 100, "validation_accuracy": 0.8, "start_accuracy": 0.7,
         "irrelevant_in_pool": 0.25, "irrelevant_chosen": 0.05,
     }  # fmt: skip
     picture = Picture(name="central", alt="Most central records.", png=b"\x89PNG")
-    return improvement_report(facts("improvement", summary, **changes), metrics, pictures=[picture])
+    return improvement_report(
+        facts("improvement", summary, **changes),
+        metrics,
+        pictures=[picture],
+        asks_people=asks_people,
+    )
 
 
 def account(summary: dict, **changes) -> Report:
@@ -86,6 +91,12 @@ def account(summary: dict, **changes) -> Report:
         has_summary=False,
         other_teachers={"old": "<b>others</b>"},
     )
+
+
+@pytest.mark.parametrize("asks_people", [False, True])
+def test_an_improvement_by_people_says_who_sees_how_they_labeled(improved, asks_people):
+    report = improvement(improved, asks_people=asks_people)
+    assert ("--agreement" in markdown_of(report)) == asks_people
 
 
 @pytest.mark.parametrize(

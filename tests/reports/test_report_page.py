@@ -92,6 +92,12 @@ def test_nothing_on_the_page_loads_runs_or_leads_elsewhere(summary):
     assert not list(told.named("img"))
 
 
+@pytest.mark.parametrize("asks_people", [False, True])
+def test_where_people_label_it_says_who_sees_how(summary, asks_people):
+    told = page(summary, asks_people=asks_people)
+    assert (f"dpal label {summary['name']} --agreement" in told.text) == asks_people
+
+
 def test_hostile_names_are_text(summary):
     hostile = copy.deepcopy(summary) | {"name": HOSTILE}
     told = page(hostile, restore=[f"dpal restore '{HOSTILE}'"], certificate=HOSTILE)

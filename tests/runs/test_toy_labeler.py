@@ -14,7 +14,7 @@ from dpal.config.improvement import PublicConfig
 from dpal.data.labeling_state import read_labels
 from dpal.errors import ConfigError, LabelError, ParameterError
 from dpal.labelers.registered_labelers import LABELERS, labeler_named
-from dpal.runs.labelers import NamedLabeler, labeler_of, register_labeler
+from dpal.runs.labelers import NamedLabeler, labeler_of, people_label, register_labeler
 from dpal.runs.labeling import deliver_labels
 from flows.ops.doctor_stack import labeler as examine_labeler
 from tests.conftest import CLASSES, small_values
@@ -109,6 +109,17 @@ def test_an_unknown_one_is_refused_with_those_that_there_are():
             refused()
         assert "'toy'" in str(error.value)
         assert ", ".join(LABELERS) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("labeler", "people"),
+    [({"kind": "file"}, True), ({"kind": "form"}, True), ({"kind": "oracle"}, False),
+     ({"kind": "of another program"}, False), ({}, False)],
+)  # fmt: skip
+def test_whose_labels_a_record_has(labeler, people):
+    """Whoever reads a run need not know its labeler."""
+    assert people_label({"config": {"labeler": labeler}}) == people
+    assert not people_label({"config": {}})
 
 
 @pytest.mark.parametrize("name", list(LABELERS))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
-from dpal.labelers.registered_labelers import labeler_named
+from dpal.labelers.registered_labelers import LABELERS, labeler_named
 from dpal.labelers.registered_labelers import register_labeler as register_labeler
 from dpal.runs.labelers.labeler_base import NamedLabeler as NamedLabeler
 
@@ -20,3 +21,13 @@ def labeler_of(settings: LabelerConfig | str) -> NamedLabeler:
     """
     name = settings if isinstance(settings, str) else settings.kind
     return cast("NamedLabeler", labeler_named(name))
+
+
+def people_label(record: Mapping[str, Any]) -> bool:
+    """Whether people gave the labels of a run, by its record.
+
+    Not of a labeler that another program registered and this one does not know: whoever only
+    reads a run needs none.
+    """
+    name = record["config"].get("labeler", {}).get("kind")
+    return name in LABELERS and labeler_of(name).asks_people

@@ -47,7 +47,9 @@ class PageForm(NamedLabeler):
         """Writes the labels that were filled in on the page."""
         from dpal.data.labeling_state import read_selection, write_labels
         from dpal.errors import FormOpen, LabelError
+        from dpal.labelers.annotator_agreement import Opinion
         from dpal.labelers.label_form import read_form
+        from dpal.labelers.labeling_figures import labeling_figures, write_labeling_figures
         from dpal.runs.host import host
         from dpal.runs.notify import notify
 
@@ -59,6 +61,8 @@ class PageForm(NamedLabeler):
         except LabelError as error:
             notify(f"{files.root.name}: {error}")
             raise FormOpen("the campaign's flow run", "Resume on its Prefect page") from error
+        opinions = [[Opinion(said=label, annotator="")] for label in labels.values()]
+        write_labeling_figures(labeling_figures(opinions, records=len(labels)), files.labeling)
         write_labels(labels, files.labels)
 
     def what_to_do(self, folder: CampaignFolder, files: PhaseFolder) -> str:

@@ -49,6 +49,7 @@ class LabelStudioProject(NamedLabeler):
         """
         from dpal.data.labeling_state import read_selection, write_labels
         from dpal.errors import CampaignBusy, LabelStudioError
+        from dpal.labelers.labeling_figures import write_labeling_figures
         from dpal.ledger.folder_lock import lock_folder
         from dpal.runs.label_studio_access import opened_label_studio
         from dpal.runs.notify import notify
@@ -62,6 +63,7 @@ class LabelStudioProject(NamedLabeler):
                     progress = labeler.look(read_selection(files.selection), partly=partly)
                     place = labeler.place
                 if progress.complete:
+                    write_labeling_figures(progress.figures, files.labeling)
                     write_labels(progress.labels, files.labels)
         except CampaignBusy:  # somebody else looks, and for long
             return LabelingProgress(place=place, complete=files.labels.exists())
