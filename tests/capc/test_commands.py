@@ -197,6 +197,7 @@ def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo, mod
             in_shares(demo, np.ones((12, 196), np.int8))
         code, _, complaint = dpal("query", "--config", demo.querier)
         assert code == 2 and str(demo.answers) in complaint
+        wait_for(demo.certificate, "digest")  # it is computed after the answers were sent
     kinds = [(kind.value, release) for kind, release in ledger_of(demo)]
     assert kinds == [("open", ""), ("hold", ""), ("reserve", "votes/1"), ("commit", "votes/1")]
     document = read_certificate(demo.certificate.read_text(encoding="utf-8"))
