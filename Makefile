@@ -48,7 +48,7 @@ test: data lint ## lint, types, import contracts, tests
 	$(BIN)/python -m pytest
 
 coverage: data lint ## the same, and at least the lines that pyproject.toml asks for are run
-	$(BIN)/python -m pytest -n $$(nproc) --cov --cov-report=term
+	$(BIN)/python -m pytest -n $$(getconf _NPROCESSORS_ONLN) --cov --cov-report=term
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

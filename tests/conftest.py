@@ -73,7 +73,8 @@ _LONG_FIRST = ("flows", "runs", "store", "audit", "certificate", "ledger", "task
 
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores, as each waits for servers now and then, and eight at most."""
-    return min(len(os.sched_getaffinity(0)) + 1, 8)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min((allowed or 1) + 1, 8)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

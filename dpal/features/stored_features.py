@@ -173,5 +173,6 @@ def _seal(digest: str, key: bytes, value: bytes) -> bytes:
 
 
 def _files(source: Source) -> list[str]:
-    """Digests of the files of a source, in order."""
-    return [data_file_digest(path) for path in source.paths]
+    """Digests of the files of a source, in order, as they were read for a plan, or are read now."""
+    read = [file.sha256 for file in source.known]
+    return read or [data_file_digest(path) for path in source.paths]

@@ -9,15 +9,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import dpal
+from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.config.campaign import CampaignConfig, parse_config
+from dpal.config.runtime import RuntimeConfig
 from dpal.data.labeling_state import load_all
 from dpal.errors import AnchorError, DataChanged, DataError, LedgerTampered
 from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.data_set_accounts import Limit
 from dpal.ledger.folder_lock import lock_folder
+from dpal.privacy import Adjacency, Unit
 from dpal.runs import held_plan
 from dpal.runs.campaign import Campaign
+from dpal.runs.data_sets import register_data_set
 from dpal.runs.held_plan import HELD_PLAN, held_campaign
 from dpal.runs.prepare_campaign import hold_budget, prepare_campaign, prepare_ordered
 from tests.conftest import mislabel, small_values, write_blobs
@@ -236,3 +244,46 @@ def test_a_file_that_changes_after_the_look_at_it_is_refused_where_it_is_read() 
     mislabel(Path("pool.parquet"))
     with pytest.raises(DataChanged):
         load_all(campaign.pool)
+
+
+def none_certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("the held plan was certified anew")
+
+    monkeypatch.setattr("dpal.runs.campaign_start.certified_or_next_best", refused)
+    monkeypatch.setattr("dpal.runs.campaign_start.plan_within", refused)
+
+
+def test_that_of_groups_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pq.read_table("pool.parquet")
+    persons = pa.array([f"person-{row % 250}" for row in range(table.num_rows)])
+    pq.write_table(table.append_column("person", persons), "pool.parquet")
+    asked = {
+        "data__group_column": "person",
+        "privacy": {"selection": "visible", "epsilon": 20, "unit": "group"},
+    }
+    led = held(**asked)
+    none_certified(monkeypatch)
+    campaign = prepare_ordered(config(**asked))
+    assert campaign.plan.spec.target.unit is Unit.GROUP
+    assert campaign.plan == led.plan
+
+
+def test_those_of_a_data_set_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a campaign on it, and of one that goes on from there."""
+    limit = Limit(
+        filter=RenyiFilter.fitted(20.0, 1e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD
+    )
+    register_data_set("clinic", limit, [Path("pool.parquet")], RuntimeConfig())
+    on_clinic: dict[str, Any] = {
+        "data__dataset": "clinic", "privacy": {"selection": "visible", "epsilon": 4},
+    }  # fmt: skip
+    later = {**on_clinic, "name": "later", "start_from": "small", "schedule__queries": [20]}
+    dpal.run(config(**on_clinic))
+    led = held(**later)
+    none_certified(monkeypatch)
+    for asked, plan in ((on_clinic, None), (later, led.plan)):
+        campaign = prepare_ordered(config(**asked))
+        assert campaign.start.data is not None and campaign.start.data.dataset == "clinic"
+        assert plan is None or campaign.plan == plan
+    assert campaign.start.earlier is not None

@@ -30,6 +30,7 @@ from dpal.runs.ballot_tables import read_released
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.near_votes import count_near, near_rule
 from tests.flows.voting import campaign_settings, certificate, entries, releases, settings
+from tests.runs.killed_as_written import killed_as_written
 
 CLASSES, PRIVATE = 3, 400
 PRIVACY = {"epsilon": 4.0, "delta": 1e-4}
@@ -134,17 +135,9 @@ def test_one_record_moves_the_counts_by_no_more_than_is_charged(adjacency):
 
 
 MOMENTS = ["ballots.parquet", "released.parquet"]
-DIES = """
-import os, signal
-from pathlib import Path
+RUN = """
 import dpal
 from tests.runs.test_near_votes import config
-real = Path.replace
-def dying(path, target):
-    real(path, target)
-    if Path(target).name == {moment!r}:
-        os.kill(os.getpid(), signal.SIGKILL)
-Path.replace = dying
 dpal.run(config("killed"))
 """
 
@@ -152,7 +145,7 @@ dpal.run(config("killed"))
 def test_killed_it_casts_and_draws_nothing_twice(forked):
     released = Path("artifacts/killed/votes-1/released.parquet")
     for moment in MOMENTS:
-        died = forked.run(DIES.format(moment=moment))
+        died = forked.run(killed_as_written(moment, RUN))
         assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
     drawn = released.read_bytes()
     dpal.run(config("killed"))
@@ -161,7 +154,7 @@ def test_killed_it_casts_and_draws_nothing_twice(forked):
 
 
 def test_votes_that_are_lost_after_they_were_reserved_end_the_run(forked):
-    died = forked.run(DIES.format(moment="released.parquet"))
+    died = forked.run(killed_as_written("released.parquet", RUN))
     assert died.returncode == -signal.SIGKILL, died.stderr
     Path("artifacts/killed/votes-1/released.parquet").unlink()
     Path("artifacts/killed/confidential/votes-1/ballots.parquet").unlink()

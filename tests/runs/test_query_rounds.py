@@ -24,6 +24,7 @@ from dpal.runs.query_rounds import CHOOSER, choose_queries, train_chooser
 from dpal.runs.student import student_from
 from dpal.runs.teachers import load_inputs, scores_of
 from tests.flows.voting import certificate, releases, settings, write_data
+from tests.runs.killed_as_written import killed_as_written
 
 ROUNDS = {"queries": 40, "rounds": 3, "acquisition": "entropy", "blocks": 2, "block_size": 20}
 
@@ -98,19 +99,11 @@ def test_rounds_by_chance_ask_what_one_round_asks_and_cost_the_same():
 # The process is killed as a file of that name appears: from the third on, that of the second round.
 MOMENTS = ["chooser-2.safetensors", "asked-2.parquet", "ballots.parquet", "released.parquet",
            "chooser-3.safetensors", "asked-3.parquet"]  # fmt: skip
-DIES = """
-import os, signal, sys
-from pathlib import Path
+RUN = """
 import dpal
 from dpal.config.pate import parse_pate
 from tests.flows.voting import settings
 from tests.runs.test_query_rounds import ROUNDS
-real = Path.replace
-def dying(path, target):
-    real(path, target)
-    if Path(target).name == {moment!r}:
-        os.kill(os.getpid(), signal.SIGKILL)
-Path.replace = dying
 dpal.run(parse_pate(settings("killed", voting=ROUNDS)))
 """
 
@@ -119,7 +112,7 @@ dpal.run(parse_pate(settings("killed", voting=ROUNDS)))
 def test_killed_between_and_within_rounds_it_goes_on_and_asks_nothing_twice(forked):
     seen: dict[str, bytes] = {}
     for moment in MOMENTS:
-        died = forked.run(DIES.format(moment=moment))
+        died = forked.run(killed_as_written(moment, RUN))
         assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
         for path in Path("artifacts/killed").rglob("*.parquet"):
             if path.name in ("released.parquet", "ballots.parquet") or "asked" in path.name:
