@@ -230,7 +230,12 @@ def _is_exit(error: BaseException) -> bool:
 
 def _is_plain(arguments: Iterable[object]) -> bool:
     """Whether an error's arguments are what its class says, and no object that says more."""
-    return all(isinstance(argument, str | int | float | None) for argument in arguments)
+    return all(
+        _is_plain(argument)
+        if type(argument) is tuple
+        else isinstance(argument, str | int | float | None)
+        for argument in arguments
+    )
 
 
 def _keep(error: BaseException, step: str, detail: str = "") -> tuple[str, str]:

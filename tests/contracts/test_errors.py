@@ -11,6 +11,7 @@ import pickle
 import re
 from functools import cache
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -23,6 +24,7 @@ from dpal.errors import (
     StorageError,
     UnexpectedError,
 )
+from tasks.boundary import is_public
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -128,6 +130,18 @@ def test_what_an_error_carries_is_what_it_was_given(kind):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert again.args == error.args and vars(again) == vars(error)
+
+
+GIVEN = {str: "a value", int: 3, int | None: None, float: 0.5, tuple[int, ...]: (3, 4)}
+
+
+@pytest.mark.parametrize("kind", family(), ids=lambda one: one.__name__)
+def test_every_error_of_ours_leaves_a_task_as_it_is(kind):
+    """Else a person reads a number in place of the sentence that was written for them."""
+    hints = get_type_hints(kind.__init__)
+    names = [one.name for one in inspect.signature(kind.__init__).parameters.values()
+             if one.kind is one.POSITIONAL_OR_KEYWORD][1:]  # fmt: skip
+    assert is_public(kind(*[GIVEN[hints[name]] for name in names]))
 
 
 @pytest.mark.parametrize("kind", [DataError, ParameterError])
