@@ -18,7 +18,7 @@ from dpal.runs.kinds import parse_any
 
 if TYPE_CHECKING:
     from dpal.certificate.checks import Check
-    from dpal.labelers import Labeler
+    from dpal.labeling import Labeler
     from dpal.ledger.campaign_account import CampaignAccount
     from dpal.planning.run_plan import Certified, RunPlan
 

@@ -15,8 +15,8 @@ from dpal.audit.findings import AuditReport
 from dpal.canonical import plain
 from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.reports.audit_summary import audit_text, audit_verdict
-from dpal.reports.figures.audit import audit_figure
-from dpal.reports.figures.style import as_png
+from dpal.reports.plots.audit import audit_figure
+from dpal.reports.plots.style import as_png
 from dpal.runs.kinds import KINDS
 from dpal.runs.run import Run
 from tasks.boundary import task

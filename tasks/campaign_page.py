@@ -11,9 +11,9 @@ from prefect.exceptions import Pause
 from prefect.runtime import flow_run
 
 from dpal.planning.campaign_plan import Phase
-from dpal.reports.figures.campaign import budget_figure
-from dpal.reports.figures.style import as_png
 from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done
+from dpal.reports.plots.campaign import budget_figure
+from dpal.reports.plots.style import as_png
 from dpal.reports.validation_figures import worthless
 from dpal.runs.campaign import Campaign
 from dpal.runs.notify import notify

@@ -63,7 +63,7 @@ from dpal.runs.prepare_campaign import open_data
 from dpal.runs.released_phase import released_phase
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 from dpal.training.evaluation import evaluate
-from dpal.training.label_figures import answers_in, label_figures
+from dpal.training.label_metrics import answers_in, label_figures
 from dpal.training.model_worth import model_worth
 from dpal.training.plain_training import fine_tune
 from dpal.training.predictions import probabilities

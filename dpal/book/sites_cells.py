@@ -29,11 +29,11 @@ from dpal.capc.terms import SiteModel, Terms, batch_of, noise_share
 from dpal.config.help import settings_refusal
 from dpal.config.section import Count, Fraction, Section
 from dpal.errors import ConfigError, PlanRejected
-from dpal.planning.listed_plan import CertifiedList
+from dpal.planning.release_list import CertifiedList
 from dpal.randomness import secure, seeded
 from dpal.runs.site_model import LabeledFeatures, train_heads
 from dpal.runs.sites_parties import answer_of
-from dpal.training.label_figures import answers_in, label_figures
+from dpal.training.label_metrics import answers_in, label_figures
 
 SECTION = "sites"
 

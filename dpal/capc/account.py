@@ -48,7 +48,7 @@ from dpal.capc.strict_messages import (
     kinds_to_site,
 )
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, Terms, batch_of
-from dpal.planning.listed_plan import CertifiedList, ListedPlan, ListedSpec, certify_list
+from dpal.planning.release_list import CertifiedList, ListedPlan, ListedSpec, certify_list
 from dpal.privacy import Accountant, PrivacyTarget
 
 

@@ -13,7 +13,7 @@ from dpal.certificate.read_and_seal import FORMATS, entry_digest, is_same_json, 
 from dpal.errors import LedgerTampered
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import GENESIS, EntryKind
-from dpal.ledger.hold import HOLD_KEYS
+from dpal.ledger.hold_entry import HOLD_KEYS
 from dpal.ledger.release_and_stop_rules import STATED_KEYS, statement_faults
 
 BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws

@@ -10,7 +10,7 @@ from dpal.certificate.checks import Check
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.kinds.improvement import IMPROVEMENT
-from dpal.certificate.kinds.listed import LISTED
+from dpal.certificate.kinds.release_list import LISTED
 from dpal.certificate.kinds.voting import VOTING
 from dpal.certificate.read_and_seal import kind_name
 from dpal.ledger.entries import Entry

@@ -11,8 +11,8 @@ from dpal.config.guarded import Guarded, OnlyIf
 from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
 from dpal.config.settings_form import Folded, choice
-from dpal.labelers.label_studio_rules import Agreement, Media, Rules, Skipped
-from dpal.labelers.registered_labelers import LABELERS, explained, labeler_named
+from dpal.labeling.label_studio_rules import Agreement, Media, Rules, Skipped
+from dpal.labeling.registered_labelers import LABELERS, explained, labeler_named
 
 LabelerName = Annotated[
     str,

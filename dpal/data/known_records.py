@@ -25,7 +25,10 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from dpal.data.hash_runs import WIDE
-from dpal.data.known_index import (
+from dpal.data.likeness import KINDS, WAYS, Described, Sketches
+from dpal.data.parquet import row_error, schema_of
+from dpal.data.readers import BATCH_ROWS, RawBatch, decode, raw_batches
+from dpal.data.recognition_index import (
     NARROW_BITS,
     UNKNOWN,
     WIDE_BITS,
@@ -37,9 +40,6 @@ from dpal.data.known_index import (
     KnownSketches,
     widened,
 )
-from dpal.data.likeness import KINDS, WAYS, Described, Sketches
-from dpal.data.parquet import row_error, schema_of
-from dpal.data.readers import BATCH_ROWS, RawBatch, decode, raw_batches
 from dpal.data.sources import Content, Source
 from dpal.data.texts import texts_in
 from dpal.errors import DataError

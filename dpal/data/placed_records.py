@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from dpal.data.groups import OUTSIDE
 from dpal.data.hash_runs import WIDE, HashRuns, Rows, first_of_equal, with_hashes
-from dpal.data.known_index import UNKNOWN, Blocks, IndexPartMaker
 from dpal.data.known_records import KnownRecords, MarkKey, Marks, slabs
 from dpal.data.parquet import metadata_of
+from dpal.data.recognition_index import UNKNOWN, Blocks, IndexPartMaker
 from dpal.data.sources import Source
 
 Flags = NDArray[np.bool_]

@@ -22,7 +22,7 @@ from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.hold import spent_before
+from dpal.ledger.hold_entry import spent_before
 from dpal.ledger.release_records import release_from, release_of
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 

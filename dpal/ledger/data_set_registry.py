@@ -13,7 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.canonical import file_digest
-from dpal.data.known_index import (
+from dpal.data.known_records import COINCIDENCE, KnownRecords, MarkKey, OverlapCount, slabs
+from dpal.data.likeness import KINDS
+from dpal.data.parquet import schema_of
+from dpal.data.placed_records import PlacedRecords, place_records
+from dpal.data.recognition_index import (
     FORMAT,
     NARROW_BITS,
     WIDE_BITS,
@@ -23,10 +27,6 @@ from dpal.data.known_index import (
     open_index,
     write_index,
 )
-from dpal.data.known_records import COINCIDENCE, KnownRecords, MarkKey, OverlapCount, slabs
-from dpal.data.likeness import KINDS
-from dpal.data.parquet import schema_of
-from dpal.data.placed_records import PlacedRecords, place_records
 from dpal.data.sources import Source
 from dpal.errors import DataError, LedgerError, RecordsRegistered
 from dpal.files.atomic_writes import sweep, write_once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpal.labelers.labeling_figures import LabelingFigures
+from dpal.labeling.labeling_figures import LabelingFigures
 from dpal.reports.report import Table, table
 from dpal.reports.validation_figures import percent
 

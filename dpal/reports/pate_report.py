@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.reports.figures.methods_by_label import labels_figure
-from dpal.reports.figures.style import as_png
 from dpal.reports.methods_tables import (
     WORDS,
     Methods,
@@ -16,6 +14,8 @@ from dpal.reports.methods_tables import (
     methods_table,
 )
 from dpal.reports.plan_and_phase_tables import terms
+from dpal.reports.plots.methods_by_label import labels_figure
+from dpal.reports.plots.style import as_png
 from dpal.reports.report import (
     Block,
     Picture,

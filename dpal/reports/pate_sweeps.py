@@ -8,7 +8,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dpal.reports.figures.methods_by_label import labels_figure
 from dpal.reports.methods_tables import (
     Methods,
     compare_methods,
@@ -19,6 +18,7 @@ from dpal.reports.methods_tables import (
     methods_table,
 )
 from dpal.reports.plan_and_phase_tables import terms
+from dpal.reports.plots.methods_by_label import labels_figure
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Table, capital
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpal.capc.account import batch_event, bytes_of_batch, bytes_passed_on, epsilon_of_batches
 from dpal.capc.terms import GUARDIAN, QUERIER, Terms, VoteMode
-from dpal.planning.listed_plan import CertifiedList
+from dpal.planning.release_list import CertifiedList
 from dpal.reports.report import Table
 
 COUNTS = "noisy counts"

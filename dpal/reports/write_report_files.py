@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.reports.charts import Chart
-from dpal.reports.figures.chart import chart_figure
-from dpal.reports.figures.style import save
+from dpal.reports.plots.chart import chart_figure
+from dpal.reports.plots.style import save
 from dpal.reports.render.html import html_of
 from dpal.reports.render.markdown import markdown_of
 from dpal.reports.report import Picture, Report

@@ -13,7 +13,7 @@ from dpal.config.validation import as_it_was_measured
 from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder, damaged
-from dpal.labelers import Labeler
+from dpal.labeling import Labeler
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.campaign_report import STOPPED_EARLY, campaign_report

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpal.config.runtime import RunConfig
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers import Labeler
+from dpal.labeling import Labeler
 from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.runs.calibrate_model import calibrate_released
 from dpal.runs.data_sets import end_early

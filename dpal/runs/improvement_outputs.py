@@ -18,8 +18,8 @@ from dpal.data.readers import decoded_of, raw_batches
 from dpal.data.sources import Content
 from dpal.errors import DataError
 from dpal.labels import Task
-from dpal.reports.figures.improvement import Central, central_figure
-from dpal.reports.figures.style import save
+from dpal.reports.plots.improvement import Central, central_figure
+from dpal.reports.plots.style import save
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.improvement_run import Improving
 from dpal.runs.learn_from_public import choice_file

@@ -13,7 +13,7 @@ from dpal.config.improvement import PublicConfig, parse_public
 from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers import Labeler
+from dpal.labeling import Labeler
 from dpal.randomness import secure
 from dpal.reports.improvement_report import (
     improvement_report,

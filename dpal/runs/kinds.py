@@ -84,7 +84,7 @@ class RunKind:
     template: str
     does: str
     does_named: str
-    views: str = "flows.cli.plan_any"
+    views: str = "flows.cli.plan_view"
     alternatives: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     telling: Sequence[str] = ()
     recorded: str = ""

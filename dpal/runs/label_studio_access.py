@@ -9,8 +9,8 @@ from functools import partial
 
 from dpal.errors import LabelStudioError
 from dpal.files.artifacts import PhaseFolder
-from dpal.labelers.label_studio import LabelStudioLabeler
-from dpal.labelers.label_studio_api import LabelStudio
+from dpal.labeling.label_studio import LabelStudioLabeler
+from dpal.labeling.label_studio_api import LabelStudio
 from dpal.runs.host import host
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.suggested_labels import suggested_labels

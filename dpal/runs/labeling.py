@@ -13,11 +13,11 @@ from dpal.data.labeling_state import (
 )
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
-from dpal.labelers import Labeler
-from dpal.labelers.checked_labels import ProgramLabeler
-from dpal.labelers.earlier_labels import EarlierLabels
-from dpal.labelers.file import accept_labels
-from dpal.labelers.labeling_figures import labeling_figures, write_labeling_figures
+from dpal.labeling import Labeler
+from dpal.labeling.checked_labels import ProgramLabeler
+from dpal.labeling.earlier_labels import EarlierLabels
+from dpal.labeling.file import accept_labels
+from dpal.labeling.labeling_figures import labeling_figures, write_labeling_figures
 from dpal.labels import Task
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_plan import Phase

@@ -12,7 +12,7 @@ from dpal.config.validation import held_out_share
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers.label_studio_questions import Question
+from dpal.labeling.label_studio_questions import Question
 from dpal.labels import Task
 from dpal.runs.campaign import Campaign
 from dpal.runs.kinds import campaign_of, recorded_kind

@@ -24,7 +24,7 @@ from dpal.data.readers import raw_batches, records_of
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.artifacts import NO_HEAD
 from dpal.files.atomic_writes import atomic_write, write_text
-from dpal.labelers import Labeler
+from dpal.labeling import Labeler
 from dpal.labels import Task
 from dpal.planning.public_selection import FineTuning, PublicSelectionMethod, Uncertainty
 from dpal.reports.improvement_report import START

@@ -15,9 +15,8 @@ from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
-from dpal.labelers import Labeler
+from dpal.labeling import Labeler
 from dpal.randomness import secure
-from dpal.reports.figures.style import save
 from dpal.reports.methods_tables import methods_table
 from dpal.reports.pate_report import method_findings, pate_report
 from dpal.reports.pate_sweeps import (
@@ -27,6 +26,7 @@ from dpal.reports.pate_sweeps import (
     sweep_tables,
     voting_sweep_report,
 )
+from dpal.reports.plots.style import save
 from dpal.reports.report import Report
 from dpal.reports.validation_figures import tracked_figures
 from dpal.reports.vote_report import vote_cost_table

@@ -11,7 +11,7 @@ from dpal.accounting.events import Release
 from dpal.canonical import digest, plain
 from dpal.capc.account import batch_name
 from dpal.certificate.evidence import evidence_in
-from dpal.certificate.kinds.listed import LISTED
+from dpal.certificate.kinds.release_list import LISTED
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerError, ParameterError
 from dpal.files.atomic_writes import atomic_write
@@ -19,7 +19,7 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.release_records import release_from
-from dpal.planning.listed_plan import CertifiedList, ListedPlan
+from dpal.planning.release_list import CertifiedList, ListedPlan
 from dpal.runs.run import Run, hold
 
 

@@ -16,7 +16,7 @@ from dpal.files.atomic_writes import write_text
 from dpal.labels import Task
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.teachers import scores_of
-from dpal.training.label_figures import answers_in, best_thresholds, label_figures
+from dpal.training.label_metrics import answers_in, best_thresholds, label_figures
 from dpal.training.metrics import evaluation_metrics
 
 METHODS = "methods.json"

@@ -17,8 +17,8 @@ from dpal.config.validation import DeclaredValidation
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
-from dpal.reports.figures.style import save
-from dpal.reports.figures.sweeps import sweep_figure
+from dpal.reports.plots.style import save
+from dpal.reports.plots.sweeps import sweep_figure
 from dpal.reports.sweeps import (
     comparison_records,
     points_of,

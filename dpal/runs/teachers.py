@@ -41,7 +41,7 @@ from dpal.runs.open_sources import open_sources
 from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.evaluation import probabilities
-from dpal.training.label_figures import answers_in, best_thresholds
+from dpal.training.label_metrics import answers_in, best_thresholds
 from dpal.training.plain_training import OnStep, fine_tune, training_steps
 from dpal.training.side_by_side import fine_tune_together, is_small_head
 from dpal.voting.ballots import Ballots, Choices

@@ -14,7 +14,7 @@ from dpal.config.runtime import RunConfig
 from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers import Labeler
+from dpal.labeling import Labeler
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.reports.report import Report, table
 from dpal.reports.run_report import run_report

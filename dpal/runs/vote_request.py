@@ -21,7 +21,7 @@ from dpal.data.partitions import require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.hold import before_from
+from dpal.ledger.hold_entry import before_from
 from dpal.ledger.release_records import release_from
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import (

@@ -15,7 +15,7 @@ from dpal.audit.votes import TRANSCRIPTS, vote_findings
 from dpal.config.vote import VoteConfig
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers import Labeler
+from dpal.labeling import Labeler
 from dpal.ledger.folder_lock import only_vote
 from dpal.planning.voting_plan import block_name
 from dpal.randomness import secure

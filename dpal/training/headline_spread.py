@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.training.protected_figures import Counts, Floats, ratio_of
+from dpal.training.noisy_metrics import Counts, Floats, ratio_of
 
 _ROOM = 64.0  # times what independent labels would add; what is larger counts as that
 

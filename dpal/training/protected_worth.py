@@ -12,7 +12,7 @@ import numpy as np
 
 from dpal.errors import ParameterError
 from dpal.training.model_worth import ClassWorth, ModelWorth
-from dpal.training.protected_figures import Counts, Floats, Interval
+from dpal.training.noisy_metrics import Counts, Floats, Interval
 
 _KNOWN = 2.0  # a noisy number of records is one where it passes so many of its deviations
 _ROUNDED = 1 / 12  # variance that rounding adds to each count

@@ -19,7 +19,7 @@ from dpal.randomness import BitSource
 from dpal.training.headline_spread import SpreadUnit, spread_of, spread_unit, squared_residuals
 from dpal.training.metrics import headline_terms
 from dpal.training.model_worth import ModelWorth
-from dpal.training.protected_figures import (
+from dpal.training.noisy_metrics import (
     Counts,
     Floats,
     Interval,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpal.accounting.measured_counts import SCORE_BINS
 from dpal.planning.measured_phases import QUANTILE
-from dpal.training.protected_figures import Counts, Floats, Interval
+from dpal.training.noisy_metrics import Counts, Floats, Interval
 
 _WIDTH = 0.4  # of a bin in log-odds: 32 reach from 0.25 % to 99.75 %, and the outer ones beyond
 _LOG_ODDS = _WIDTH * (np.arange(1, SCORE_BINS) - SCORE_BINS / 2)

@@ -41,8 +41,8 @@ def compare(
     print_table(comparison_table(compared))
     out.print(comparability_note(compared), markup=False)
     if plot is not None:
-        from dpal.reports.figures.campaign import comparison_curves
-        from dpal.reports.figures.style import save
+        from dpal.reports.plots.campaign import comparison_curves
+        from dpal.reports.plots.style import save
 
         save(comparison_curves(compared), plot)
         out.print(str(plot), markup=False)

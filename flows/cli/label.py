@@ -14,7 +14,7 @@ from flows.cli.terminal import err, out, print_table
 
 if TYPE_CHECKING:
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
-    from dpal.labelers.labeling_figures import LabelingFigures
+    from dpal.labeling.labeling_figures import LabelingFigures
     from dpal.runs.labelers.labeler_base import LabelingProgress
 
 LABEL_EXAMPLE = "Example: dpal label artifacts/digits labels.csv"
@@ -87,7 +87,7 @@ def collect(
 
 def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
     """Takes labels from a file or a project; says whether they are all there."""
-    from dpal.labelers.labeling_figures import read_labeling_figures
+    from dpal.labeling.labeling_figures import read_labeling_figures
     from dpal.runs.labeling import deliver_labels, open_query
     from dpal.runs.labeling_job import LabelingJob
 
@@ -146,7 +146,7 @@ def _tell(look: LabelingProgress, files: PhaseFolder) -> None:
 
 def _show_agreement(folder: CampaignFolder) -> None:
     """What is kept of all queries that people have answered."""
-    from dpal.labelers.labeling_figures import read_labeling_figures
+    from dpal.labeling.labeling_figures import read_labeling_figures
     from dpal.runs.labeling_job import recorded
 
     recorded(folder)  # accounts and ensembles of teachers have no query

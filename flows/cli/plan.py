@@ -73,7 +73,7 @@ def plan_command(
         view = views.plan(config, explained=explain, rehearsed=rehearse)
     record = dict(view.record)
     if plots is not None:
-        from flows.cli.plan_any import save_figures
+        from flows.cli.plan_view import save_figures
 
         record["plots"] = save_figures(view.figures, plots)
     if as_json:

@@ -33,7 +33,7 @@ from dpal.runs.campaign_start import CampaignStart, find_participants, plan_for
 from dpal.runs.kinds import campaign_of
 from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened
 from dpal.runs.rehearsed_plan import rehearse_start
-from flows.cli.plan_any import PlanView, RunPlanViews, with_progress_bar
+from flows.cli.plan_view import PlanView, RunPlanViews, with_progress_bar
 from flows.cli.sweep_values import sweep_values
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _verdict(schedule: PublishedSchedule) -> str:
 
 def _plan_figures(plan: Plan) -> dict[str, Callable[[], Figure]]:
     def drawn(name: str) -> Figure:
-        from dpal.reports.figures.plan import cohorts_figure, schedule_figure, spending_figure
+        from dpal.reports.plots.plan import cohorts_figure, schedule_figure, spending_figure
 
         if name == "schedule.png":
             return schedule_figure(plan)
@@ -283,8 +283,8 @@ def _swept(
     ]
 
     def drawn() -> Figure:
-        from dpal.reports.figures.alternatives import plan_sweep_figure
-        from dpal.reports.figures.plan import promise_words
+        from dpal.reports.plots.alternatives import plan_sweep_figure
+        from dpal.reports.plots.plan import promise_words
 
         return plan_sweep_figure(key, rows, promise_words(spec, swept=key))
 
@@ -305,8 +305,8 @@ def _compared(spec: CampaignSpec) -> PlanView:
     ]
 
     def drawn() -> Figure:
-        from dpal.reports.figures.alternatives import comparison_figure
-        from dpal.reports.figures.plan import promise_words
+        from dpal.reports.plots.alternatives import comparison_figure
+        from dpal.reports.plots.plan import promise_words
 
         return comparison_figure(rows, promise_words(spec))
 

@@ -19,8 +19,8 @@ from dpal.data.labeling_state import load_all, read_ids
 from dpal.errors import DpalError
 from dpal.planning.certify_campaign import certified_plan
 from dpal.randomness import seeded
-from dpal.reports.figures.rehearsal import rehearsal_figure
-from dpal.reports.figures.style import save
+from dpal.reports.plots.rehearsal import rehearsal_figure
+from dpal.reports.plots.style import save
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.devices import device_here
 from dpal.runs.open_sources import open_sources

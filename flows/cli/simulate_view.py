@@ -14,9 +14,9 @@ from dpal.errors import DpalError, ParameterError
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_plan
 from dpal.randomness import secure, seeded
-from dpal.reports.figures.simulation import hits_figure, scores_figure
-from dpal.reports.figures.style import save
 from dpal.reports.intervals import TOGETHER
+from dpal.reports.plots.simulation import hits_figure, scores_figure
+from dpal.reports.plots.style import save
 from dpal.reports.report import Table
 from dpal.simulation.paired_comparison import (
     PairedComparison,

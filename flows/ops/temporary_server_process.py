@@ -30,7 +30,7 @@ def create_app() -> ASGIApp:
     from prefect.server.api.server import create_app as create_prefect
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    from flows.ops.busy_database import BusyDatabase
+    from flows.ops.wait_for_database import BusyDatabase
 
     return TrustedHostMiddleware(BusyDatabase(create_prefect()), allowed_hosts=["127.0.0.1"])
 

@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from dpal.canonical import plain
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
-from dpal.reports.figures.campaign import budget_figure, validation_figure
+from dpal.reports.plots.campaign import budget_figure, validation_figure
 from dpal.reports.validation_figures import against_best_before, tracked_figures
 from dpal.runs.campaign import Campaign
 from dpal.runs.released_phase import reached, released_phase

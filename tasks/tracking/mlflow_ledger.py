@@ -16,10 +16,10 @@ from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_history import history, parts_of
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.export_entries import ledger_table
-from dpal.reports.figures.datasets import dataset_figure
-from dpal.reports.figures.ledger import spent_figure
 from dpal.reports.ledger_tables import blocks_table, short_table
 from dpal.reports.plan_and_phase_tables import any_path, cohort_words
+from dpal.reports.plots.datasets import dataset_figure
+from dpal.reports.plots.ledger import spent_figure
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Table
 from dpal.runs.campaign import Campaign

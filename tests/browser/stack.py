@@ -24,7 +24,7 @@ from selenium.webdriver.common.by import By
 from tasks.tracking.server_app import READER
 from tests.browser.chrome import open_page, wait_for_text
 from tests.conftest import ROOT, command
-from tests.labelers.annotators import Annotator
+from tests.labeling.annotators import Annotator
 
 _START_SECONDS = 900.0  # Label Studio makes its database, on a busy machine
 PUBLISHED = {"public": True, "why": "the sample digits are published"}

@@ -32,7 +32,7 @@ from tests.browser.form import Form
 from tests.browser.life import Life, Wishes
 from tests.browser.stack import PUBLISHED, Stack, served, wait_until
 from tests.conftest import ROOT
-from tests.labelers.annotators import command as label_studio
+from tests.labeling.annotators import command as label_studio
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 

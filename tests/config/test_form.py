@@ -11,7 +11,7 @@ from dpal.accounting.cohort_spending import Accountant
 from dpal.config.campaign import AcquisitionWish, parse_config
 from dpal.config.runtime import Backend
 from dpal.errors import ConfigError
-from dpal.labelers.registered_labelers import LABELERS
+from dpal.labeling.registered_labelers import LABELERS
 from dpal.models.architectures import ARCHITECTURES
 from dpal.planning.campaign_spec import SelectionMode, Strategy
 from dpal.planning.training_recipe import OPTIMIZERS, ClippingKind

@@ -4,7 +4,7 @@ import pytest
 
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
-from dpal.labelers.label_studio_rules import Agreement, Rules
+from dpal.labeling.label_studio_rules import Agreement, Rules
 from tests.conftest import having, small_values
 
 FORM = {"kind": "form", "trusted_page": True}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dpal
-from dpal.labelers.registered_labelers import LABELERS
+from dpal.labeling.registered_labelers import LABELERS
 
 ROOT = Path(dpal.__file__).parent.parent
 OWN = ROOT / "dpal" / "runs" / "labelers"

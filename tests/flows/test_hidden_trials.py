@@ -17,7 +17,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, tempor
 
 from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers.oracle import OracleLabeler
+from dpal.labeling.oracle import OracleLabeler
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.export_entries import ledger_table
 from dpal.ledger.ledger_store import LedgerStore

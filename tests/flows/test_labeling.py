@@ -15,7 +15,7 @@ from prefect.flow_engine import run_flow
 
 from dpal.data.labeling_state import read_labels, read_selection
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers.labeling_figures import read_labeling_figures
+from dpal.labeling.labeling_figures import read_labeling_figures
 from dpal.runs.labeling import deliver_labels
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels

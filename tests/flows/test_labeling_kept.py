@@ -14,7 +14,7 @@ import pytest
 
 from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers.labeling_figures import read_labeling_figures
+from dpal.labeling.labeling_figures import read_labeling_figures
 from dpal.reports.validation_figures import percent
 from tests.conftest import flows_at, write_blobs, write_config
 from tests.flows.calling import call, sentence

@@ -20,13 +20,13 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from dpal.config.campaign import parse_config
 from dpal.data.labeling_state import RETIRED, cohort_column, read_selection
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers.labeling_figures import read_labeling_figures
+from dpal.labeling.labeling_figures import read_labeling_figures
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
 from tests.conftest import allow, command, small_values, write_blobs
 from tests.flows.calling import call
 from tests.flows.leaks import files_below, naming
-from tests.labelers.annotators import LabelStudioServer, label_studio  # noqa: F401
+from tests.labeling.annotators import LabelStudioServer, label_studio  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("orchestrated")]
 POOL = "people"

@@ -22,7 +22,7 @@ from dpal.runs.phase_training import model_with
 from dpal.runs.prepare_campaign import prepare
 from dpal.runs.search_choice import recorded_search, search_choice
 from dpal.training.evaluation import probabilities
-from dpal.training.protected_figures import confusion_counts
+from dpal.training.noisy_metrics import confusion_counts
 from flows.campaign import run_campaign
 from tests.conftest import flows_at, small_values, write_blobs
 from tests.flows.calling import call, sentence

@@ -20,7 +20,7 @@ from dpal.accounting.prior_spend import Declared, PriorSpend, total_epsilon
 from dpal.errors import BudgetExceeded
 from dpal.ledger.campaign_account import campaign_account, epsilons_so_far
 from dpal.ledger.folder_lock import lock_folder
-from dpal.ledger.hold import before_from, before_record, spent_before
+from dpal.ledger.hold_entry import before_from, before_record, spent_before
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.privacy import PrivacyTarget
 from tests.ledger.releasing import draw

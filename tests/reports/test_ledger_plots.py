@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_history import parts_of
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.reports.figures.datasets import HELD, dataset_figure
+from dpal.reports.plots.datasets import HELD, dataset_figure
 from tests.ledger.telling import tell
 
 

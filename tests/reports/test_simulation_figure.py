@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpal.reports.figures.simulation import scores_figure
+from dpal.reports.plots.simulation import scores_figure
 
 
 def test_a_mechanism_that_selected_nobody_is_drawn_as_nobody():

@@ -37,7 +37,7 @@ from dpal.runs import campaign_audit, phase_measuring
 from dpal.runs.prepare_campaign import prepare
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.evaluation import probabilities
-from dpal.training.protected_figures import confusion_counts
+from dpal.training.noisy_metrics import confusion_counts
 from dpal.training.released_counts import ReleasedCounts, headline_of
 from tests.conftest import nothing_released, small_spec, write_blobs
 from tests.variants import quick_and_slow

@@ -36,7 +36,7 @@ from dpal.runs import phase_measuring
 from dpal.runs.data_sets import add_block, register_data_set
 from dpal.runs.prepare_campaign import hold_budget, prepare
 from dpal.training.evaluation import probabilities
-from dpal.training.protected_figures import confusion_counts
+from dpal.training.noisy_metrics import confusion_counts
 from tests.conftest import PUBLIC, WIDTH, having, nothing_released, write_blobs
 
 LEDGER = Path("artifacts/ledger.sqlite")

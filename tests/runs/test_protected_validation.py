@@ -43,7 +43,7 @@ from dpal.runs.prepare_campaign import open_data, prepare, prepare_campaign
 from dpal.runs.sweeps import members
 from dpal.training.evaluation import probabilities
 from dpal.training.metrics import evaluation_metrics
-from dpal.training.protected_figures import confusion_counts, noisy_accuracy
+from dpal.training.noisy_metrics import confusion_counts, noisy_accuracy
 from dpal.training.released_counts import ReleasedCounts, further_figures, headline_of
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting

@@ -18,7 +18,7 @@ from dpal.data.importing.settings import ImportSettings
 from dpal.data.labeling_state import read_selection
 from dpal.errors import ConfigError, LabelsPending
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers.label_form import make_form, read_form
+from dpal.labeling.label_form import make_form, read_form
 from dpal.runs.labeling import deliver_labels
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.predict import open_model, predict

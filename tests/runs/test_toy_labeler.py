@@ -13,7 +13,7 @@ from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig
 from dpal.data.labeling_state import read_labels
 from dpal.errors import ConfigError, LabelError, ParameterError
-from dpal.labelers.registered_labelers import LABELERS, labeler_named
+from dpal.labeling.registered_labelers import LABELERS, labeler_named
 from dpal.runs.labelers import NamedLabeler, labeler_of, people_label, register_labeler
 from dpal.runs.labeling import deliver_labels
 from flows.ops.doctor_stack import labeler as examine_labeler

@@ -21,7 +21,7 @@ from dpal.models.spec import ModelSpec
 from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
 from dpal.runs.kinds import KINDS, RunKind
-from dpal.runs.listed_run import ListedRun, ListedRuns
+from dpal.runs.release_list_run import ListedRun, ListedRuns
 from dpal.runs.tracked_facts import ServedModel, Tracked
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from dpal.reports.figures import style
+from dpal.reports.plots import style
 
 LAST = 1e8  # where lines are drawn on to
 

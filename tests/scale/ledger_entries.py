@@ -33,7 +33,7 @@ from dpal.ledger.data_set_accounts import Basis, BlockShare, register_body
 from dpal.ledger.data_set_limits import DataHold, admit
 from dpal.ledger.entries import Entry, EntryKind, seal_entry
 from dpal.ledger.entries_so_far import EntriesSoFar
-from dpal.ledger.hold import hold_body
+from dpal.ledger.hold_entry import hold_body
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_record
 from dpal.ledger.schema_version import ENTRIES

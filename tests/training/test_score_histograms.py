@@ -15,7 +15,7 @@ from dpal.mechanisms.gaussian_counts import gaussian_counts
 from dpal.planning.measured_phases import expected_auc_half_width
 from dpal.privacy import Adjacency
 from dpal.training.metrics import roc_auc
-from dpal.training.protected_figures import confusion_counts, label_counts
+from dpal.training.noisy_metrics import confusion_counts, label_counts
 from dpal.training.released_counts import (
     ReleasedCounts,
     draw_counts,

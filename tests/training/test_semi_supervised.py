@@ -20,7 +20,7 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.planning.student_recipe import StudentTraining
 from dpal.training.evaluation import probabilities
-from dpal.training.label_figures import label_figures
+from dpal.training.label_metrics import label_figures
 from dpal.training.plain_training import fine_tune
 from dpal.training.semi_supervised import (
     answered_records,

@@ -12,7 +12,7 @@ from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
-from dpal.training.label_figures import label_figures
+from dpal.training.label_metrics import label_figures
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.draw_answers import UNANSWERED, release
 from dpal.voting.expected_answers import expected_answers

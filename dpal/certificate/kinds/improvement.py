@@ -37,7 +37,7 @@ from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
-from dpal.ledger.hold import before_from, before_record
+from dpal.ledger.hold_entry import before_from, before_record
 from dpal.ledger.release_records import release_record
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 

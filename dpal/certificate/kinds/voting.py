@@ -34,7 +34,7 @@ from dpal.certificate.recomputed_epsilons import SAME_ENGINE
 from dpal.certificate.sentences import vote_statements
 from dpal.errors import CertificateError, ParameterError
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.hold import before_from
+from dpal.ledger.hold_entry import before_from
 from dpal.ledger.release_records import release_from
 from dpal.privacy import Accountant, PrivacyTarget, Unit
 

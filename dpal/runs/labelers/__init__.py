@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from dpal.labelers.registered_labelers import LABELERS, labeler_named
-from dpal.labelers.registered_labelers import register_labeler as register_labeler
+from dpal.labeling.registered_labelers import LABELERS, labeler_named
+from dpal.labeling.registered_labelers import register_labeler as register_labeler
 from dpal.runs.labelers.labeler_base import NamedLabeler as NamedLabeler
 
 if TYPE_CHECKING:

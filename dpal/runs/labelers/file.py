@@ -9,7 +9,7 @@ from dpal.runs.labelers import NamedLabeler, register_labeler
 
 if TYPE_CHECKING:
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
-    from dpal.labelers import Labeler
+    from dpal.labeling import Labeler
     from dpal.runs.labeling_job import LabelingJob
 
 
@@ -25,7 +25,7 @@ class Files(NamedLabeler):
 
     def labeler(self, job: LabelingJob, files: PhaseFolder) -> Labeler:
         """Writes the query beside the phase."""
-        from dpal.labelers.file import QUERY, FileLabeler
+        from dpal.labeling.file import QUERY, FileLabeler
         from dpal.runs.suggested_labels import suggested_labels
 
         return FileLabeler(

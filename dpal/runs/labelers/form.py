@@ -9,7 +9,7 @@ from dpal.runs.labelers import NamedLabeler, register_labeler
 if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
-    from dpal.labelers.label_form import Form
+    from dpal.labeling.label_form import Form
     from dpal.runs.labeling_job import LabelingJob
 
 
@@ -37,7 +37,7 @@ class PageForm(NamedLabeler):
     def form(self, job: LabelingJob, files: PhaseFolder) -> Form | None:
         """One choice for each selected record."""
         from dpal.data.labeling_state import read_selection
-        from dpal.labelers.label_form import make_form
+        from dpal.labeling.label_form import make_form
         from dpal.runs.suggested_labels import suggested_labels
 
         ids = read_selection(files.selection)
@@ -47,9 +47,9 @@ class PageForm(NamedLabeler):
         """Writes the labels that were filled in on the page."""
         from dpal.data.labeling_state import read_selection, write_labels
         from dpal.errors import FormOpen, LabelError
-        from dpal.labelers.annotator_agreement import Opinion
-        from dpal.labelers.label_form import read_form
-        from dpal.labelers.labeling_figures import labeling_figures, write_labeling_figures
+        from dpal.labeling.annotator_agreement import Opinion
+        from dpal.labeling.label_form import read_form
+        from dpal.labeling.labeling_figures import labeling_figures, write_labeling_figures
         from dpal.runs.host import host
         from dpal.runs.notify import notify
 

@@ -49,7 +49,7 @@ class LabelStudioProject(NamedLabeler):
         """
         from dpal.data.labeling_state import read_selection, write_labels
         from dpal.errors import CampaignBusy, LabelStudioError
-        from dpal.labelers.labeling_figures import write_labeling_figures
+        from dpal.labeling.labeling_figures import write_labeling_figures
         from dpal.ledger.folder_lock import lock_folder
         from dpal.runs.label_studio_access import opened_label_studio
         from dpal.runs.notify import notify
@@ -89,7 +89,7 @@ class LabelStudioProject(NamedLabeler):
         import httpx
 
         from dpal.errors import DpalError
-        from dpal.labelers.label_studio_api import LabelStudio
+        from dpal.labeling.label_studio_api import LabelStudio
         from dpal.runs.label_studio_access import label_studio_token
 
         url = settings.label_studio.url

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
-    from dpal.labelers import Labeler
-    from dpal.labelers.label_form import Form
-    from dpal.labelers.label_studio import Progress
+    from dpal.labeling import Labeler
+    from dpal.labeling.label_form import Form
+    from dpal.labeling.label_studio import Progress
     from dpal.runs.labeling_job import LabelingJob
 
 
@@ -122,7 +122,7 @@ class NamedLabeler:
           LabelsPending: people are still at work.
         """
         from dpal.data.labeling_state import read_selection, write_labels
-        from dpal.labelers.checked_labels import ProgramLabeler
+        from dpal.labeling.checked_labels import ProgramLabeler
 
         checked = ProgramLabeler(
             self.labeler(job, files), job.classes, job.pool.task, may_skip=self.may_skip

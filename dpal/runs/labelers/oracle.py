@@ -8,7 +8,7 @@ from dpal.runs.labelers import NamedLabeler, register_labeler
 
 if TYPE_CHECKING:
     from dpal.files.artifacts import PhaseFolder
-    from dpal.labelers import Labeler
+    from dpal.labeling import Labeler
     from dpal.runs.labeling_job import LabelingJob
 
 
@@ -23,6 +23,6 @@ class PoolLabels(NamedLabeler):
 
     def labeler(self, job: LabelingJob, files: PhaseFolder) -> Labeler:
         """Reads the pool's file."""
-        from dpal.labelers.oracle import OracleLabeler
+        from dpal.labeling.oracle import OracleLabeler
 
         return OracleLabeler(job.pool, job.classes)
