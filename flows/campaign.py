@@ -46,7 +46,6 @@ from tasks.campaign_page import (
     tell_training,
     tell_waiting,
 )
-from tasks.dvc_versions import version_phase
 from tasks.lineage import Tell, told_to_lineage
 from tasks.prefect_client import await_server
 from tasks.tracking.campaign_runs import (
@@ -60,6 +59,7 @@ from tasks.tracking.whole_runs import reach_tracking
 from tasks.training_monitor import watching_for_cancellation, without_heart
 from tasks.training_pool.phase_files import at_hand, order_training, receipt_of, take_over
 from tasks.training_pool.phase_order import train_on_pool, wait_for_earlier
+from tasks.version_with_dvc import version_phase
 from tasks.wait_for_people import wait_for_labels
 from tasks.write_reports import write_report
 

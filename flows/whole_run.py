@@ -21,7 +21,6 @@ from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.dvc_versions import version_released
 from tasks.flow_run_page import run_name
 from tasks.lineage import told_to_lineage
 from tasks.tracking.mlflow_connection import watching_server
@@ -33,6 +32,7 @@ from tasks.tracking.whole_runs import (
 )
 from tasks.training_monitor import watching_for_cancellation
 from tasks.training_pool.repeatable_order import wait_for_earlier_repeatable
+from tasks.version_with_dvc import version_released
 from tasks.whole_run import advance, certify, prepare, tracked
 from tasks.whole_run_page import tell_run, tell_run_end
 from tasks.write_reports import write_report

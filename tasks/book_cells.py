@@ -18,7 +18,7 @@ from dpal.book.results import CellResult, keep_result
 from dpal.book.run_cell import CellOrder, run_cell
 from dpal.config.runtime import RuntimeConfig
 from tasks.boundary import releasing_task, task
-from tasks.dvc_versions import version_files
+from tasks.version_with_dvc import version_files
 
 
 @releasing_task

@@ -19,7 +19,7 @@ from dpal.files.dvc_pointers import pointed_at
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import lock_folder
-from tasks.dvc_versions import VersioningError, bring_back
+from tasks.version_with_dvc import VersioningError, bring_back
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from dpal.runs.retraining import (
     write_retraining,
 )
 from tasks.boundary import releasing_task, task
-from tasks.dvc_versions import version_files
 from tasks.flow_run_page import page_of, update_artifacts
+from tasks.version_with_dvc import version_files
 
 
 @task()

@@ -96,7 +96,7 @@ def _data(config: CampaignConfig) -> Diagnosis:
 
 
 def _remote(_: CampaignConfig) -> Diagnosis:
-    from tasks.dvc_versions import remote_reachable
+    from tasks.version_with_dvc import remote_reachable
 
     if not _PINS.is_file():
         return Diagnosis("data remote", "no data.dvc in this folder, nothing to restore")

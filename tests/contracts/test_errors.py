@@ -48,7 +48,7 @@ PUBLIC = {
     "dpal/files/storage_errors.py": "a storage that was asked for files by name",
     "tasks/tracking/mlflow_connection.py": "MLflow is told public things alone",
     "tasks/tracking/model_registry.py": "MLflow is told public things alone",
-    "tasks/dvc_versions.py": "DVC is told paths",
+    "tasks/version_with_dvc.py": "DVC is told paths",
 }
 
 

@@ -39,7 +39,7 @@ BROKEN = (
     "dpal.runs.select_records.write_selection", "dpal.data.labeling_state.write_labels",
     "dpal.runs.labeling.write_merged", "dpal.runs.phase_training.train_dp_sgd",
     "dpal.runs.measured_figures.evaluation_metrics", "dpal.runs.close_phase.write_ledger",
-    "tasks.dvc_versions._dvc_all", "tasks.tracking.campaign_runs.phase_parameters",
+    "tasks.version_with_dvc._dvc_all", "tasks.tracking.campaign_runs.phase_parameters",
     "tasks.campaign_page.budget_figure", "dpal.runs.write_certificate.certificate_of",
     "dpal.runs.make_report.report_of",
     "tasks.tracking.mlflow_model.Model.log",

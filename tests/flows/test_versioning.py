@@ -15,7 +15,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.files.atomic_writes import write_text
 from dpal.files.dvc_pointers import pointed_at
-from tasks.dvc_versions import bring_back, version_files
+from tasks.version_with_dvc import bring_back, version_files
 from tests.variants import quick_and_slow
 
 LABELS = "id,label: who was selected, and as what"
