@@ -10,6 +10,7 @@ BADGE = "badge"
 NOT_PRIVATE = "not_private"
 OWN_RECORDS = "own_records"
 BOUGHT_LABELS = "bought_labels"
+RELEASED_ANSWERS = "released_answers"
 
 METHODS = {
     PRIVATE: "a run as settings say, with its ledger and certificate",
@@ -20,8 +21,10 @@ METHODS = {
     NOT_PRIVATE: "plain training on as many labels drawn by chance: protects nobody",
     OWN_RECORDS: "who buys labels between sites, before it does: few records of its own",
     BOUGHT_LABELS: "the same with labels that sites voted on, drawn by the law of their votes",
+    RELEASED_ANSWERS: "what sites answer, beside the truth, and how many answers epsilon pays for",
 }
 
 SELECTING = (EXACT, CORE_SET, BADGE)  # without privacy, beside private training
-BETWEEN_SITES = (OWN_RECORDS, BOUGHT_LABELS)  # settings are `sites.*`, and of no kind of run
+# Settings of these are `sites.*`, and of no kind of run.
+BETWEEN_SITES = (OWN_RECORDS, BOUGHT_LABELS, RELEASED_ANSWERS)
 UNPROTECTED = (*SELECTING, NOT_PRIVATE, OWN_RECORDS)  # of these nothing is certified

@@ -1,4 +1,4 @@
-"""Cells of a book in which a model learns from labels that were bought between sites.
+"""Cells of a book in which sites vote: what they answer, and what a model learns from it.
 
 Sites hold disjoint parts of the pool, a model each. Who buys has some labeled records of the
 validation part and asks for as many public ones as epsilon pays for. What is released is drawn by
@@ -21,7 +21,7 @@ from pydantic import Field, PositiveFloat, ValidationError
 
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
 from dpal.book.cells import BookCell
-from dpal.book.methods import OWN_RECORDS
+from dpal.book.methods import OWN_RECORDS, RELEASED_ANSWERS
 from dpal.book.parts import DataParts
 from dpal.book.results import CellPhase
 from dpal.capc.account import certified_account
@@ -36,6 +36,8 @@ from dpal.runs.sites_parties import answer_of
 from dpal.training.label_metrics import answers_in, label_figures
 
 SECTION = "sites"
+
+_MOST_QUERIES = 100_000  # where no more are counted, whatever epsilon pays for
 
 
 class SitesCell(Section):
@@ -55,6 +57,8 @@ class SitesCell(Section):
     delta: Fraction = 1e-5
     batch: Count = 5
     """Queries that are charged together."""
+    labels: Count | None = None
+    """How many of the set's labels, in order; null is all of them."""
 
 
 def sites_settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +79,10 @@ def sites_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         found = SitesCell.model_validate(own)
     except ValidationError as error:
         raise settings_refusal(error, SitesCell) from error
-    return {SECTION: found.model_dump(mode="json")}
+    values = found.model_dump(mode="json")
+    if found.labels is None:  # cells made before it could be said keep their names
+        del values["labels"]
+    return {SECTION: values}
 
 
 def make_sites_cell(cell: BookCell, parts: DataParts) -> dict[str, Any]:
@@ -84,9 +91,11 @@ def make_sites_cell(cell: BookCell, parts: DataParts) -> dict[str, Any]:
     if parts.public is None:
         raise ConfigError("sites are asked about public records; set public of the set")
     files = (parts.validation, parts.public)
-    known, asked = (_in_any_order(_read(file), cell.seed) for file in files)
-    test = _read(parts.test)
-    terms = _terms(about, labels=test.labels.shape[1], features=test.features.shape[1])
+    known, asked = (_in_any_order(_read(file, about.labels), cell.seed) for file in files)
+    if cell.method == RELEASED_ANSWERS:
+        return _answers(about, cell, parts.pool, asked)
+    test = _read(parts.test, about.labels)
+    terms = _terms(about, test)
     own = _rows(known, slice(about.own))
     if cell.method == OWN_RECORDS:
         figures = _figures(train_heads(own, terms), test)
@@ -95,15 +104,46 @@ def make_sites_cell(cell: BookCell, parts: DataParts) -> dict[str, Any]:
     terms = replace(terms, batches=len(certified.plan.listed))
     queries = terms.batches * about.batch
     asked = _rows(asked, slice(queries))
-    models = _site_models(parts.pool, cell.seed, _of_models(terms))
-    bought = _bought(terms, models, asked)
+    bought = _bought(terms, _models(parts.pool, about, cell.seed, terms), asked)
     figures = _figures(train_heads(own.joined(bought), terms), test)
-    summary = certified.summary()
     right = (bought.labels == asked.labels).mean()
     return {
         "figures": figures,
         "curve": (_point(len(own.features) + queries, figures),),
         "told": {"queries": float(queries), "right_answers": float(right)},
+        **_promise(terms, certified),
+    }
+
+
+def _answers(
+    about: SitesCell, cell: BookCell, pool: Path, asked: LabeledFeatures
+) -> dict[str, Any]:
+    """What sites answer, beside the truth.
+
+    Queries are counted as far as epsilon pays, also where there are fewer public records; those
+    that there are judge the answers.
+    """
+    terms = _terms(about, asked)
+    certified = _most_batches(about, terms, _MOST_QUERIES)
+    paid = len(certified.plan.listed)
+    terms = replace(terms, batches=min(paid, len(asked.features) // about.batch))
+    asked = _rows(asked, slice(terms.batches * about.batch))
+    answers = _bought(terms, _models(pool, about, cell.seed, terms), asked)
+    figures = _averages(answers.labels.astype(np.float64), asked.labels)
+    queries = paid * about.batch
+    # Answers are yes or no: an area below their curve would say no more than they do.
+    figures = {name: figures[name] for name in ("bac", "acc")}
+    return {
+        "figures": figures,
+        "curve": (_point(queries, figures),),
+        "told": {"queries": float(queries), "judged_answers": float(len(asked.features))},
+        **_promise(replace(terms, batches=paid), certified),
+    }
+
+
+def _promise(terms: Terms, certified: CertifiedList) -> dict[str, Any]:
+    summary = certified.summary()
+    return {
         "plan": certified.plan.digest,
         "promise": {
             "epsilon": terms.epsilon, "spent": certified.epsilon, "delta": terms.delta,
@@ -112,12 +152,12 @@ def make_sites_cell(cell: BookCell, parts: DataParts) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _terms(about: SitesCell, *, labels: int, features: int) -> Terms:
+def _terms(about: SitesCell, records: LabeledFeatures) -> Terms:
     powerset = about.mechanism is Mechanism.POWERSET
     return Terms(
         sites=tuple(f"site-{number}" for number in range(about.count)),
-        labels=labels,
-        features=features,
+        labels=records.labels.shape[1],
+        features=records.features.shape[1],
         queries=about.batch,
         sigma=about.sigma,
         epsilon=about.epsilon,
@@ -133,17 +173,27 @@ def _most_batches(about: SitesCell, terms: Terms, records: int) -> CertifiedList
     Raises:
       PlanRejected: it does not pay for one.
     """
-    certified_account("book", replace(terms, batches=1))
-    least, beyond = 1, records // about.batch + 1
+    most = max(1, records // about.batch)
+    certified, beyond = certified_account("book", replace(terms, batches=1)), 2
+    while beyond <= most and (found := _account(terms, beyond)) is not None:
+        certified, beyond = found, 2 * beyond
+    least, beyond = len(certified.plan.listed), min(beyond, most + 1)
     while beyond - least > 1:
         middle = (least + beyond) // 2
-        try:
-            certified_account("book", replace(terms, batches=middle))
-        except PlanRejected:
+        found = _account(terms, middle)
+        if found is None:
             beyond = middle
         else:
-            least = middle
-    return certified_account("book", replace(terms, batches=least))
+            certified, least = found, middle
+    return certified
+
+
+def _account(terms: Terms, batches: int) -> CertifiedList | None:
+    """What so many batches cost; None where epsilon does not pay for them."""
+    try:
+        return certified_account("book", replace(terms, batches=batches))
+    except PlanRejected:
+        return None
 
 
 def _of_models(terms: Terms) -> Terms:
@@ -153,10 +203,14 @@ def _of_models(terms: Terms) -> Terms:
     return replace(terms, batches=1, epsilon=1.0, mechanism=Mechanism.BINARY, limit=None)
 
 
+def _models(pool: Path, about: SitesCell, seed: int, terms: Terms) -> tuple[SiteModel, ...]:
+    return _site_models(pool, about.labels, seed, _of_models(terms))
+
+
 @lru_cache(maxsize=4)
-def _site_models(pool: Path, seed: int, terms: Terms) -> tuple[SiteModel, ...]:
+def _site_models(pool: Path, labels: int | None, seed: int, terms: Terms) -> tuple[SiteModel, ...]:
     """A model for each site, on records of its own: the longest part of a cell."""
-    records = _in_any_order(_read(pool), seed)
+    records = _in_any_order(_read(pool, labels), seed)
     each = len(records.features) // len(terms.sites)
     return tuple(
         train_heads(_rows(records, slice(at * each, (at + 1) * each)), terms)
@@ -184,9 +238,12 @@ def _figures(model: SiteModel, test: LabeledFeatures) -> dict[str, float]:
     """Figures of the test records, averaged over labels; a yes is where a number is at least 0."""
     numbers = test.features.astype(np.float64) @ model.weights.T.astype(np.float64) + model.bias
     scale = np.maximum(np.abs(numbers).max(axis=0), 1.0)
-    guesses = 1 / (1 + np.exp(-8 * numbers / scale))
+    return _averages(1 / (1 + np.exp(-8 * numbers / scale)), test.labels)
+
+
+def _averages(guesses: NDArray[np.float64], labels: NDArray[np.int8]) -> dict[str, float]:
     cuts = np.full(guesses.shape[1], 0.5)
-    averages = label_figures(guesses, answers_in(test.labels), cuts).averages()
+    averages = label_figures(guesses, answers_in(labels), cuts).averages()
     found = {key: float(value) for key, value in averages.items()}
     return {"bac": found.pop("bac"), **found}
 
@@ -195,12 +252,21 @@ def _point(labels: int, figures: Mapping[str, float]) -> CellPhase:
     return CellPhase(labels=labels, figures=figures, validation=0.0)
 
 
-def _read(path: Path) -> LabeledFeatures:
-    """Records with features between -1 and 1, in steps of 1/127, and lists of 0 and 1."""
+def _read(path: Path, first: int | None = None) -> LabeledFeatures:
+    """Records with features between -1 and 1, in steps of 1/127, and lists of 0 and 1.
+
+    Args:
+      path: of a Parquet file.
+      first: how many of its labels; None for all.
+    """
     table = pq.read_table(path, columns=["features", "label"])
     features = np.rint(127 * np.stack(table["features"].to_pylist())).clip(-127, 127)
     labels: NDArray[np.int8] = np.array(table["label"].to_pylist(), dtype=np.int8)
-    return LabeledFeatures(features.astype(np.int8), labels)
+    if first is not None and first > labels.shape[1]:
+        raise ConfigError(
+            f"sites.labels is {first}, and the set has {labels.shape[1]} labels; set it to at most "
+            "that")  # fmt: skip
+    return LabeledFeatures(features.astype(np.int8), labels[:, :first])
 
 
 def _in_any_order(records: LabeledFeatures, seed: int) -> LabeledFeatures:

@@ -1,7 +1,8 @@
-"""Cells in which labels are bought between sites: what they buy, charge, and that they can fail."""
+"""Cells in which sites vote: what they answer, what labels buy and cost, and that they can fail."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from dpal.book.book_run import open_book
 from dpal.book.cells import cells_of_book
 from dpal.book.run_cell import run_cell
 from dpal.book.sites_cells import _figures
-from dpal.errors import ConfigError
+from dpal.capc.account import certified_account
+from dpal.errors import ConfigError, PlanRejected
 from dpal.runs import site_model
 from tests.book.books import tiny
 from tests.capc.together import terms_of
@@ -45,6 +47,13 @@ def book(**changes: Any) -> dict[str, Any]:
         "after": {"method": "bought_labels", "sites.epsilon": 60},
         "sets": {"method": "bought_labels", "sites.epsilon": 60, "sites.mechanism": "powerset"},
         "poor": {"method": "bought_labels", "sites.epsilon": 0.05},
+        "answers": {"method": "released_answers", "sites.epsilon": 60},
+        "one label": {
+            "method": "released_answers",
+            "sites.epsilon": 60,
+            "sites.labels": 1,
+            "sites.sigma": 3,
+        },
     }
     table = {
         "name": "table-1", "title": "Labels", "source": "nowhere", "columns": "set",
@@ -56,8 +65,9 @@ def book(**changes: Any) -> dict[str, Any]:
     return tiny(sets={"made-up": about}, tables=[table], seeds=[0], settings={"model.name": "x"})
 
 
-@pytest.fixture
-def results(tmp_path):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("sites")
     written(tmp_path)
     (tmp_path / "book.yaml").write_text(yaml.safe_dump(book()), encoding="utf-8")
     run = open_book(tmp_path / "book.yaml", tmp_path, tmp_path / "artifacts")
@@ -71,10 +81,24 @@ def test_bought_labels_make_a_model_better_and_are_charged(results):
         assert bought.told["queries"] % 5 == 0 and bought.told["right_answers"] > 0.8
         assert bought.figures["bac"] > before.figures["bac"]
         assert len(bought.plan) == 64
-    # Of the first records of the file, which is in the order of its first label, it would be 0.72.
-    assert before.figures["bac"] > 0.75
     assert before.promise == {} and before.curve[0].labels == 8
     assert after.curve[0].labels == 8 + after.told["queries"]
+    # Of the first records of the file, which is in the order of its first label, it would be 0.72.
+    assert before.figures["bac"] > 0.75
+
+
+def test_answers_are_counted_as_far_as_epsilon_pays_and_judged_on_the_records_there_are(results):
+    answers, one = (results[row] for row in ("answers", "one label"))
+    assert answers.told["judged_answers"] == answers.told["queries"] < 150
+    assert one.told["judged_answers"] == 150 < one.told["queries"]
+    for told in (answers, one):
+        assert told.promise["spent"] <= told.promise["epsilon"] == 60
+        assert set(told.figures) == {"bac", "acc"} and told.figures["bac"] > 0.75
+    batches = int(answers.told["queries"]) // 5
+    terms = terms_of(12, 3, 12, 5, epsilon=60.0, delta=1e-5, batches=batches)
+    assert certified_account("book", terms).epsilon == answers.promise["spent"]
+    with pytest.raises(PlanRejected):
+        certified_account("book", replace(terms, batches=batches + 1))
 
 
 def test_what_no_promise_covers_is_a_result_too(results):
@@ -96,7 +120,8 @@ def test_figures_are_those_that_a_site_is_told_of_its_model():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"sites.sigmas": 3}, {"sites.count": 1}, {"sites.mechanism": "x"}]
+    "wrong",
+    [{"sites.sigmas": 3}, {"sites.count": 1}, {"sites.mechanism": "x"}, {"sites.labels": 0}],
 )
 def test_settings_of_sites_are_checked_before_anything_is_run(tmp_path, wrong):
     written(tmp_path)
@@ -104,9 +129,17 @@ def test_settings_of_sites_are_checked_before_anything_is_run(tmp_path, wrong):
         cells_of_book(parse_book(book(**wrong)), tmp_path)
 
 
+def test_more_labels_than_the_set_has_are_refused(tmp_path):
+    written(tmp_path)
+    (tmp_path / "book.yaml").write_text(yaml.safe_dump(book(**{"sites.labels": 4})), "utf-8")
+    run = open_book(tmp_path / "book.yaml", tmp_path, tmp_path / "artifacts")
+    with pytest.raises(ConfigError):
+        run_cell(next(iter(run.orders())))
+
+
 def test_cells_of_other_epsilons_are_other_cells(tmp_path):
     written(tmp_path)
     cells = cells_of_book(parse_book(book()), tmp_path)
-    assert len({cell.digest for cell in cells}) == 4
+    assert len({cell.digest for cell in cells}) == 6
     fewer = cells_of_book(parse_book(book(**{"sites.own": 9})), tmp_path)
     assert not {cell.digest for cell in cells} & {cell.digest for cell in fewer}
