@@ -109,6 +109,14 @@ def import_command(
             help="The first line of a CSV file names columns, or is a record.",
         ),
     ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POOL,HELD_OUT",
+            help="How many records a published source has, such as 50000,10000: if it has others, "
+            "nothing is written.",
+        ),
+    ] = None,
     keep_unlabeled: Annotated[
         bool, typer.Option("--keep-unlabeled", help="Keep records without a label: people label.")
     ] = False,
@@ -142,6 +150,7 @@ def import_command(
         value_range=_range(value_range),
         keep_unlabeled=keep_unlabeled,
         groups_in_clear=group_in_clear,
+        expected=_expected(expect),
     )
     report = _imported(source, to, settings, like)
     if as_json:
@@ -239,6 +248,15 @@ def _size(text: str | None) -> tuple[int, int] | None:
     if not (width.isdecimal() and height.isdecimal()):
         raise ConfigError(f"--size takes WIDTHxHEIGHT, such as 64x64, not {text!r}")
     return int(width), int(height)
+
+
+def _expected(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    pool, _, held_out = text.partition(",")
+    if not (pool.isdecimal() and held_out.isdecimal()):
+        raise ConfigError(f"--expect takes POOL,HELD_OUT, such as 50000,10000, not {text!r}")
+    return int(pool), int(held_out)
 
 
 def _grey(grey: bool, rgb: bool) -> bool | None:

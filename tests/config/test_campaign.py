@@ -22,7 +22,7 @@ from tests.conftest import having, small_spec, small_values
 CONFIGS = Path(flows.__file__).parent / "configs"
 
 
-NEEDS_WEIGHTS = {"snli", "sst2"}
+NEEDS_WEIGHTS = {"snli", "snli-pairs", "sst2"}
 
 
 SHIPPED = [

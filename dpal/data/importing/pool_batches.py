@@ -46,6 +46,7 @@ class PoolBatches:
     left_out: Mapping[str, str]
     repeated: Sequence[str]
     has_split: bool
+    expected: tuple[int, int] | None
     tally: dict[str, Any]
 
     @classmethod
@@ -123,6 +124,7 @@ class PoolBatches:
             left_out=left_out if like is None else {},
             repeated=() if seen.grouped else repeated,
             has_split=not settings.whole and (opened.has_splits or settings.held_out is not None),
+            expected=settings.expected,
             tally={
                 "rows": Counter(),
                 "counts": {part: np.zeros(len(classes), np.int64) for part in (TRAIN, TEST)},
@@ -165,7 +167,7 @@ class PoolBatches:
         self._require_records()
 
     def _require_records(self) -> None:
-        """Requires that records are left, and that columns of numbers have some."""
+        """Requires that records are left, as many as expected, and that columns have numbers."""
         parts = {TRAIN, TEST} if self.decides else set()
         if not self.tally["rows"] or any(not self.tally["rows"][part] for part in parts):
             raise nothing_left(self.seen.dropped)
@@ -174,6 +176,15 @@ class PoolBatches:
             raise DataError(
                 f"column {lost!r} has numbers or dates, and no cell that is given could be read as "
                 "one; write numbers as 3.5 and dates as 2026-01-31"
+            )
+        found = (self.tally["rows"][TRAIN], self.tally["rows"][TEST])
+        if self.expected is not None and found != self.expected:
+            wanted = "{:,} records for the pool and {:,} held out".format(*self.expected)
+            raise DataError(
+                f"--expect says that there are {wanted}, and the source has {{pool}} and "
+                "{held_out}; get all of it, or leave --expect out; nothing was written",
+                pool=f"{found[0]:,}",
+                held_out=f"{found[1]:,}",
             )
 
     def _batch(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -73,6 +73,8 @@ class ImportSettings:
       value_range: lowest and highest value of pictures that are arrays of fractions, or DICOM.
       keep_unlabeled: whether records without a label stay where others have one.
       whole: whether all records stay together, whatever their part and label: for predictions.
+      expected: how many records the source is known to have for the pool, and held out; None where
+        nobody says so. Those without a label count where they are kept.
     """
 
     labels: tuple[str, ...] = ()
@@ -96,6 +98,7 @@ class ImportSettings:
     keep_unlabeled: bool = False
     whole: bool = False
     groups_in_clear: bool = False
+    expected: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.held_out is not None:
