@@ -5,6 +5,9 @@ rate of every arm is chosen and whose best phase is taken; the 10,000 test digit
 that is done. Scattering features, logistic regression, labels by chance. Noise is always fresh.
 
     python -m tests.accuracy.few_labels docs/results/few-labels.json [ARM ...]
+    python -m tests.accuracy.few_labels --all docs/results/few-labels-all.json [ARM ...]
+
+With --all the pool is 56,000 digits, and 5,000 labels are bought at epsilon 3.
 """
 
 from __future__ import annotations
@@ -32,11 +35,9 @@ from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse
 from dpal.training.evaluation import accuracy
 from tests.conftest import SHARED
 
-POOL, VALIDATION = 16_000, 4_000
-SETTINGS = [(1.0, 500), (1.0, 1000), (2.0, 1000), (8.0, 500), (8.0, 1000)]
-RATES = [0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+VALIDATION = 4_000
 PHYSICAL = 2048
-TRIES, RUNS = 3, 5
+RUNS = 5
 RANDOM = Acquisition.RANDOM
 MARGIN = Acquisition.MARGIN
 PSEUDO = SelfTraining(epochs=6)
@@ -56,6 +57,25 @@ ARMS: dict[str, tuple[bool, SelfTraining | None, Acquisition, int | None]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What is tried: pools, settings of epsilon and labels, and learning rates with their tries."""
+
+    pool: int
+    settings: tuple[tuple[float, int], ...]
+    rates: tuple[float, ...]
+    tries: int
+
+
+FEW = Study(
+    pool=16_000,
+    settings=((1.0, 500), (1.0, 1000), (2.0, 1000), (8.0, 500), (8.0, 1000)),
+    rates=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    tries=3,
+)
+ALL = Study(pool=56_000, settings=((3.0, 5000),), rates=(0.3, 1.0, 3.0), tries=1)
+
+
 @dataclass(frozen=True, eq=False)
 class Digits:
     """The pool with its validation set, and the test set apart."""
@@ -65,7 +85,7 @@ class Digits:
 
 
 def wish(
-    epsilon: float, labels: int, arm: str, rate: float, shape: tuple[int, ...]
+    epsilon: float, labels: int, arm: str, rate: float, shape: tuple[int, ...], pool: int
 ) -> CampaignSpec:
     """A campaign of an arm: one phase of labels, or two of half of them; 60 steps at rate 1/2."""
     secret, self_training, acquisition, choice = ARMS[arm]
@@ -73,7 +93,7 @@ def wish(
     config = parse_config(
         {
             "name": "few",
-            "privacy": {"epsilon": epsilon, "selection": "hidden", "delta": 0.1 / POOL},
+            "privacy": {"epsilon": epsilon, "selection": "hidden", "delta": 0.1 / pool},
             "schedule": {
                 "initial": initial,
                 "queries": [labels - initial] if initial < labels else [],
@@ -88,7 +108,7 @@ def wish(
             },
         }
     )  # fmt: skip
-    spec = config.to_spec(pool_size=POOL, input_shape=shape, classes=10)
+    spec = config.to_spec(pool_size=pool, input_shape=shape, classes=10)
     candidates = None if choice is None else choice * (labels - initial)
     return replace(spec, secret_draw=secret, self_training=self_training, candidates=candidates)
 
@@ -124,25 +144,27 @@ def features(name: str) -> tuple[Tensor, Tensor]:
     return torch.cat(parts), torch.tensor(table["label"].to_pylist())
 
 
-def load() -> Digits:
+def load(pool_size: int) -> Digits:
     """The same division of the training digits for everybody."""
     inputs, labels = features("train")
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels)))
-    pool, known = order[:POOL], order[POOL : POOL + VALIDATION]
+    pool, known = order[:pool_size], order[pool_size : pool_size + VALIDATION]
     data = PublicData(inputs[pool], labels[pool], inputs[known], labels[known])
     return Digits(data=data, test=features("test"))
 
 
-def measure(epsilon: float, labels: int, arm: str, digits: Digits) -> dict[str, Any]:
+def measure(study: Study, epsilon: float, labels: int, arm: str, digits: Digits) -> dict[str, Any]:
     """Chooses the rate by the validation set, and measures with fresh noise."""
     shape = tuple(digits.data.inputs.shape[1:])
 
     def runs(rate: float, count: int) -> list[tuple[float, float]]:
-        plan = certified_plan(wish(epsilon, labels, arm, rate, shape)).plan
+        plan = certified_plan(wish(epsilon, labels, arm, rate, shape, study.pool)).plan
         return [run(plan, digits) for _ in range(count)]
 
-    rate = max(RATES, key=lambda rate: np.mean([known for known, _ in runs(rate, TRIES)]))
-    certified = certified_plan(wish(epsilon, labels, arm, rate, shape))
+    rate = max(
+        study.rates, key=lambda rate: np.mean([known for known, _ in runs(rate, study.tries)])
+    )
+    certified = certified_plan(wish(epsilon, labels, arm, rate, shape, study.pool))
     tested = [test for _, test in runs(rate, RUNS)]
     mean = estimate_mean(tested)
     return {
@@ -161,17 +183,19 @@ def measure(epsilon: float, labels: int, arm: str, digits: Digits) -> dict[str, 
 
 def main() -> None:
     torch.set_num_threads(1)
-    digits, records = load(), []
-    for epsilon, labels in SETTINGS:
-        for arm in sys.argv[2:] or ARMS:
-            record = measure(epsilon, labels, arm, digits)
+    study, arguments = (ALL, sys.argv[2:]) if sys.argv[1] == "--all" else (FEW, sys.argv[1:])
+    place, arms = Path(arguments[0]), arguments[1:] or list(ARMS)
+    digits, records = load(study.pool), []
+    for epsilon, labels in study.settings:
+        for arm in arms:
+            record = measure(study, epsilon, labels, arm, digits)
             records.append(record)
             print(
                 f"epsilon {epsilon:g}, {labels:,} labels, {arm}: {100 * record['mean']:.1f} "
                 f"+- {100 * record['half_width_95']:.1f} (rate {record['learning_rate']:g})",
                 flush=True,
             )
-    Path(sys.argv[1]).write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+            place.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ how columns become numbers) is decided afterwards, by held-out records alone (`w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -136,6 +137,12 @@ def _has(*patterns: str) -> Reads:
     )
 
 
+def idx_pictures(place: Path) -> list[Path]:
+    """The IDX files of pictures in a folder, or a file that is one."""
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    return [path for path in files if _IDX.fullmatch(path.name) and path.is_file()]
+
+
 def _is_cifar(place: Path) -> bool:
     if place.is_file():
         return place.name.startswith(("data_batch", "test_batch"))
@@ -146,6 +153,7 @@ def _is_cifar(place: Path) -> bool:
 
 
 _HERE = "dpal.data.importing"
+_IDX = re.compile(r".*images[-.]idx3-ubyte(\.gz)?")
 # In the order in which they are asked; the first that reads a place is taken.
 _BUILT_IN = (
     Importer(
@@ -177,6 +185,20 @@ _BUILT_IN = (
         about="CIFAR-10 or CIFAR-100: the published pickles or binaries",
         reads=_is_cifar,
         opens=f"{_HERE}.cifar.open_cifar",
+    ),
+    Importer(
+        name="idx",
+        about="IDX files: MNIST, Fashion-MNIST, EMNIST, QMNIST as published",
+        reads=lambda place: bool(idx_pictures(place)),
+        opens=f"{_HERE}.idx_files.open_idx",
+    ),
+    Importer(
+        name="svhn",
+        about="SVHN: train_32x32.mat and test_32x32.mat, or one such file",
+        reads=lambda place: (
+            _has("train_32x32.mat", "test_32x32.mat")(place) or _ends("_32x32.mat")(place)
+        ),
+        opens=f"{_HERE}.svhn.open_svhn",
     ),
     Importer(
         name="voc",
