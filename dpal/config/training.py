@@ -22,7 +22,7 @@ from dpal.config.section import Fraction, Section, Share
 from dpal.config.settings_form import Folded, choice
 from dpal.models.architectures import ARCHITECTURES, Architecture
 from dpal.models.normalisation import Normalisation
-from dpal.models.spec import ModelSpec, Task
+from dpal.models.spec import ADAPTED, ModelSpec, Task
 from dpal.planning.linear_head import HeadKind, LinearHead, TrainingMethod
 from dpal.planning.training_recipe import (
     Augmentation,
@@ -60,6 +60,11 @@ class ModelConfig(Section):
     trainable: list[str] = Field([], title="What trains")
     """Beginnings of the names of the parameters that train; empty for all, or for what the
     architecture usually trains."""
+    adapter_rank: int = Field(0, ge=0, le=1024, title="Rank of adapters")
+    """Of text_classifier: beside layers that stay as they are, products of this rank train (LoRA);
+    0 trains layers themselves."""
+    adapted_layers: list[str] = Field(list(ADAPTED), title="Adapted layers", min_length=1)
+    """Last parts of the names of the layers that get an adapter."""
     max_tokens: int = Field(128, ge=2, le=8192, title="Longest text")
     """Of text_classifier, in tokens: a longer text is cut."""
     seed: NonNegativeInt = 0
@@ -76,6 +81,11 @@ class ModelConfig(Section):
             raise ValueError(
                 f"model.dropout {self.dropout:g} would do nothing: {self.name} has no dropout; "
                 "leave it 0 (scores by bald drop units by themselves)"
+            )
+        if self.adapter_rank and not self.architecture.reads_texts:
+            raise ValueError(
+                f"model.adapter_rank is for text_classifier, and model.name is {self.name}; leave "
+                "it 0"
             )
         self._check_weights()
         return self
@@ -132,6 +142,8 @@ class ModelConfig(Section):
             trainable=tuple(self.trainable),
             normalisation=normalisation,
             seed=self.seed,
+            adapter_rank=self.adapter_rank,
+            adapted_layers=tuple(self.adapted_layers) if self.adapter_rank else ADAPTED,
         )
 
 

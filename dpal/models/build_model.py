@@ -12,6 +12,7 @@ from torch import nn
 
 from dpal import check
 from dpal.errors import ParameterError
+from dpal.models.adapters import adapt
 from dpal.models.architectures import ARCHITECTURES
 from dpal.models.spec import ModelSpec
 from dpal.models.weights import load_weights
@@ -32,6 +33,8 @@ class TrainsInPart(Protocol):
     """A model of which, unless told otherwise, only some parameters train."""
 
     trained_by_default: tuple[str, ...]
+    fresh_parts: tuple[str, ...]
+    """Of these the ones that train beside adapters of all others."""
 
 
 def build_model(spec: ModelSpec) -> nn.Module:
@@ -61,8 +64,17 @@ def build_model(spec: ModelSpec) -> nn.Module:
             _draw_weights(layer, generator)
     if spec.weights is not None:
         load_weights(model, Path(spec.weights))
-    default = model.trained_by_default if isinstance(model, TrainsInPart) else ()
-    _freeze_others(model, spec.trainable or default)
+    parts = spec.trainable
+    if isinstance(model, TrainsInPart):
+        # What stays as it is needs an adapter to change; what begins afresh has to be trained.
+        parts = parts or (model.fresh_parts if spec.adapter_rank else model.trained_by_default)
+    if spec.adapter_rank:
+
+        def stays(name: str) -> bool:
+            return not any(_below(name, part) for part in parts)
+
+        parts += adapt(model, spec.adapted_layers, stays, spec.adapter_rank, generator)
+    _freeze_others(model, parts)
     if spec.normalisation is not None:
         spec.normalisation.attach(model)
     return model

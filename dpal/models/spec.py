@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpal import check
-from dpal.canonical import PLACE
+from dpal.canonical import LATER, PLACE
 from dpal.labels import Task as Task
 from dpal.models.normalisation import Normalisation
+
+ADAPTED = ("query", "value")  # of attention, as Hu et al. (2022) do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,9 @@ class ModelSpec:
       trainable: prefixes of the parameters that train; empty for all of them.
       normalisation: public numbers by which inputs are centred and scaled, or None.
       seed: of the initial weights; public.
+      adapter_rank: of low-rank adapters that train in place of the layers they stand beside; 0 for
+        none.
+      adapted_layers: last parts of the names of linear layers that get one.
     """
 
     name: str
@@ -44,10 +49,13 @@ class ModelSpec:
     trainable: tuple[str, ...] = ()
     normalisation: Normalisation | None = None
     seed: int = 0
+    adapter_rank: int = field(default=0, metadata=LATER)
+    adapted_layers: tuple[str, ...] = field(default=ADAPTED, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(1 if self.task is Task.MULTI_LABEL else 2, classes=self.classes)
         check.within(0, 0.99, dropout=self.dropout)
+        check.within(0, 1024, adapter_rank=self.adapter_rank)
         check.one_of(("tanh", "relu"), activation=self.activation)
         for size in (*self.input_shape, *self.hidden):
             check.at_least(1, **{"model sizes": size})

@@ -61,7 +61,8 @@ class TextClassifier(nn.Module):
     as does the pooler where it has none.
 
     `spec.trainable` names what trains; when empty: the last encoder layer, the pooler and
-    the classifier, as in the paper. `spec.dropout` is used in all places where BERT drops.
+    the classifier, as in the paper, or, with `spec.adapter_rank`, adapters, pooler and
+    classifier. `spec.dropout` is used in all places where BERT drops.
     The last layer computes the first token alone, which is all that the pooler reads; the
     result is the same, and a record's gradients in that layer's dense parts come from one
     token.
@@ -89,6 +90,7 @@ class TextClassifier(nn.Module):
             "pooler",
             "classifier",
         )
+        self.fresh_parts = ("pooler", "classifier")
         self.embeddings = _Embeddings(sizes, spec.dropout)
         self.encoder = _Encoder(sizes, spec.dropout)
         self.pooler = _Pooler(sizes)

