@@ -11,6 +11,8 @@ MINUTES ?= 30
 CHOSEN ?=
 # Where the load check keeps its ledger: postgres or sqlite.
 LEDGER ?= postgres
+# More of it: --campaigns 200 --workers 8 --kill-every 60 --plot load.png.
+LOAD ?=
 # Where people label in tests and pictures; Label Studio wants an environment of its own.
 LABEL_STUDIO := $(VENV)-label-studio/bin/label-studio
 export CHROMIUM ?= /usr/bin/chromium
@@ -73,8 +75,8 @@ faults: data ## kill campaigns at 240 random moments, and break what they live i
 accuracy: data ## train on real data sets, three runs each, beside baselines (DPAL_DATA; an hour)
 	$(BIN)/python -m pytest -n 0 -m slow tests/accuracy
 
-load: data ## 20 campaigns at once on 4 workers, one ledger and one data set (LEDGER=postgres or sqlite)
-	$(BIN)/python -m tests.scale.load --ledger $(LEDGER)
+load: data ## 20 campaigns at once on 4 workers, one ledger, one data set (LEDGER=postgres or sqlite; LOAD: more)
+	$(BIN)/python -m tests.scale.load --ledger $(LEDGER) $(LOAD)
 
 bench: $(STAMP) ## time and memory of private training beside its peers (BENCH: see docs/benchmarks.md)
 	$(BIN)/python -m tests.benchmarks.training $(BENCH)

@@ -51,7 +51,7 @@ def book_report(run: BookRun) -> Report:
     book, results = run.book, run.results()
     filled = {table.name: fill_table(table, results) for table in book.tables}
     claims = [claim for table in book.tables for claim in judge_claims(table, filled[table.name])]
-    done = sum(not result.refused for result in results.values())
+    made = sum(not result.refused for result in results.values())
     return Report(
         title=book.title,
         about=book.about.strip().rstrip("."),
@@ -59,7 +59,7 @@ def book_report(run: BookRun) -> Report:
             "nothing to anybody, as all records are public; every private run keeps its epsilon "
             "all the same, and has a certificate"
         ),
-        verdict=_verdict(book, claims, done, len(run.every)),
+        verdict=_verdict(book, claims, (made, len(results) - made), len(run.every)),
         cards=_cards(claims, results, run),
         sections=(
             *(_table_section(book, table, filled[table.name]) for table in book.tables),
@@ -70,13 +70,18 @@ def book_report(run: BookRun) -> Report:
     )
 
 
-def _verdict(book: Book, claims: Sequence[TestedClaim], done: int, wanted: int) -> Verdict:
+def _verdict(
+    book: Book, claims: Sequence[TestedClaim], made: tuple[int, int], wanted: int
+) -> Verdict:
+    """What holds, where `made` counts cells with figures, and those that are not possible."""
     counted = Counter(claim.verdict for claim in claims)
     said = ", ".join(
         f"{counted[verdict]} {verdict}" for verdict in ClaimVerdict if counted[verdict]
     )
     title = f"Claims, column by column: {said}." if said else "No claim is tested yet."
-    points = [(done == wanted, f"{done:,} of {wanted:,} cells are done")]
+    done, refused = made
+    without = f", and {refused:,} are not possible and say why" if refused else ""
+    points = [(done + refused == wanted, f"{done:,} of {wanted:,} cells are done{without}")]
     if any(about.stands_for for about in book.sets.values()):
         points.append((False, _STANDS_IN))
     contradicted = [

@@ -1,9 +1,12 @@
-"""Twenty campaigns at once: queued on four workers, on one ledger and one registered data set.
+"""Many campaigns at once: queued on some workers, on one ledger and one registered data set.
 
     python -m tests.scale.load --ledger postgres
     python -m tests.scale.load --ledger sqlite
+    python -m tests.scale.load --campaigns 200 --workers 8 --kill-every 60 --plot load.png
 
-Prints figures as JSON. With `postgres`, Prefect and MLflow are on the same server, too. The data
+Prints figures as JSON. With --kill-every a campaign that runs is killed (SIGKILL) that often, and
+queued again, until all finish; --plot draws how many have ended, and memory, over time. With
+`postgres`, Prefect and MLflow are on the same server, too. The data
 set's limit is too small for all: those that do not fit are refused with numbers; then its owner
 raises the limit, they are queued again, and all finish.
 """
@@ -12,15 +15,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from dpal.config.campaign import parse_config
 from dpal.ledger.data_set_accounts import data_sets
@@ -31,7 +39,52 @@ from tests.whole_postgres import WholePostgres, find_programs, running_postgres
 
 POOL = "load"
 EPSILON, SHARE = 2.0, 0.8  # of a campaign; of the campaigns that are to fit at first
-_ENDED = 1800.0
+_ENDED = 1800.0  # for as many campaigns as there are by default
+_USUAL = 20
+
+
+@dataclass(kw_only=True)
+class Course:
+    """What was seen while campaigns ran.
+
+    Attributes:
+      every: seconds between two kills; 0 for none.
+      killed: how many runs were killed.
+      points: seconds since the beginning, campaigns that have ended, MiB of all processes.
+      waits: seconds from the queue to the end, by campaign.
+    """
+
+    every: float = 0.0
+    begun: float = field(default_factory=time.monotonic)
+    killed: int = 0
+    points: list[tuple[float, int, int]] = field(default_factory=list)
+    waits: dict[str, float] = field(default_factory=dict)
+
+    def look(self, here: Place, ended: int) -> None:
+        """Notes how far it is, and kills a campaign if it is time."""
+        now = time.monotonic() - self.begun
+        self.points.append((round(now, 1), ended, here.look() >> 20))
+        if self.every and now >= self.every * (self.killed + 1):
+            running = campaigns_that_run(here)
+            if running:
+                secrets.choice(running).kill()
+                self.killed += 1
+
+
+def campaigns_that_run(here: Place) -> list[psutil.Process]:
+    """The processes of flow runs, below the workers."""
+    found = []
+    for process in here.processes:
+        with suppress(psutil.Error):
+            for one in psutil.Process(process.pid).children(recursive=True):
+                if "prefect.flow_engine" in one.cmdline() or "prefect.engine" in one.cmdline():
+                    found.append(one)
+    return found
+
+
+def name_of(number: int) -> str:
+    """Of a campaign."""
+    return f"campaign-{number:03d}"
 
 
 def settings(here: Place, number: int) -> dict[str, Any]:
@@ -40,7 +93,7 @@ def settings(here: Place, number: int) -> dict[str, Any]:
     if here.ledger:
         runtime["ledger"] = here.ledger
     return small_values(
-        name=f"campaign-{number:02d}",
+        name=name_of(number),
         data={"pool": str(here.root / "pool.parquet"), "dataset": "clinic",
               "validation": str(here.root / "validation.parquet")},
         privacy__epsilon=EPSILON,
@@ -63,8 +116,11 @@ def dpal(here: Place, *arguments: str) -> str:
     return done.stdout
 
 
-def run_all(here: Place, numbers: list[int]) -> dict[str, Any]:
-    """Queues campaigns and waits until every one has ended; the last state of each."""
+def run_all(here: Place, numbers: list[int], course: Course) -> dict[str, Any]:
+    """Queues campaigns and waits until every one has ended; the last state of each.
+
+    One that was killed is queued again, as whoever runs them would.
+    """
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_URL, temporary_settings
     from prefect.states import Scheduled
@@ -76,25 +132,34 @@ def run_all(here: Place, numbers: list[int]) -> dict[str, Any]:
         deployment = client.read_deployment_by_name("campaign/load").id
         owners = Path(here.environment["DPAL_ALLOW"])
         allow(*(parse_config(settings(here, number)) for number in numbers), file=owners)
-        runs = {
-            client.create_flow_run_from_deployment(
+        runs: dict[Any, int] = {}
+
+        def queue(number: int) -> None:
+            run = client.create_flow_run_from_deployment(
                 deployment,
                 parameters={"config": settings(here, number)},
                 state=Scheduled(),
-            ).id: number
-            for number in numbers
-        }
+            )
+            runs[run.id] = number
+
+        for number in numbers:
+            queue(number)
         ended: dict[str, Any] = {}
-        deadline = time.monotonic() + _ENDED
-        while len(ended) < len(runs) and time.monotonic() < deadline:
+        begun = time.monotonic()
+        deadline = begun + _ENDED * max(1.0, len(numbers) / _USUAL)
+        while len(ended) < len(numbers) and time.monotonic() < deadline:
             time.sleep(1.0)
-            here.look()
-            for run, number in runs.items():
-                name = f"campaign-{number:02d}"
-                if name not in ended:
-                    state = client.read_flow_run(run).state
-                    if state is not None and state.is_final():
-                        ended[name] = state
+            course.look(here, len(ended))
+            for run, number in list(runs.items()):
+                state = client.read_flow_run(run).state
+                if state is None or not state.is_final():
+                    continue
+                del runs[run]
+                if state.is_crashed() and course.every:
+                    queue(number)
+                else:
+                    ended[name_of(number)] = state
+                    course.waits[name_of(number)] = round(time.monotonic() - begun, 1)
         return ended
 
 
@@ -123,7 +188,12 @@ def deploy(here: Place) -> None:
 
 
 def check(
-    campaigns: int, workers: int, postgres: WholePostgres | None, root: Path
+    campaigns: int,
+    workers: int,
+    postgres: WholePostgres | None,
+    root: Path,
+    *,
+    kill_every: float = 0.0,
 ) -> dict[str, Any]:
     """Runs the check and returns its figures.
 
@@ -140,16 +210,16 @@ def check(
         for number in range(workers):
             here.start(f"worker-{number}", sys.executable, "-m", "prefect", "worker", "start",
                        "--pool", POOL, "--limit", "1", "--name", f"worker-{number}")  # fmt: skip
-        begun = time.monotonic()
-        first = run_all(here, list(range(campaigns)))
+        course = Course(every=kill_every)
+        first = run_all(here, list(range(campaigns)), course)
         refused = {
             name: str(state.message) for name, state in first.items() if not state.is_completed()
         }
         taken = look_at_ledger(here, campaigns)
         dpal(here, "data", "limit", "clinic", "--epsilon", f"{limit_for(3 * campaigns)}",
              "--reason", "the others are wanted, too")  # fmt: skip
-        second = run_all(here, [int(name[-2:]) for name in refused])
-        took = time.monotonic() - begun
+        second = run_all(here, [int(name.rpartition("-")[2]) for name in refused], course)
+        took = time.monotonic() - course.begun
         entries = look_at_ledger(here, campaigns)
         return {
             "campaigns": campaigns,
@@ -161,7 +231,11 @@ def check(
             "first": taken,
             "last": entries,
             "lock_errors": lock_errors(here),
+            "killed": course.killed,
             "seconds": round(took, 1),
+            "median_wait": statistics.median(course.waits.values()),
+            "longest_wait": max(course.waits.values()),
+            "points": course.points,
             "peak_mib": here.peak_bytes >> 20,
             "seconds_per_campaign_and_worker": round(took * workers / campaigns, 1),
         }
@@ -184,7 +258,7 @@ def look_at_ledger(here: Place, campaigns: int) -> dict[str, Any]:
         taken = block.epsilon_taken(known.limit)
         assert taken <= known.limit.filter.epsilon, (taken, known.limit)
     for number in range(campaigns):
-        own = [entry for entry in entries if entry.campaign == f"campaign-{number:02d}"]
+        own = [entry for entry in entries if entry.campaign == name_of(number)]
         for kind in (EntryKind.HOLD, EntryKind.RESERVE, EntryKind.COMMIT, EntryKind.END):
             once(own, kind)
     return {
@@ -224,11 +298,30 @@ def with_ledger(
         return act(server)
 
 
+def draw(figures: Mapping[str, Any], path: Path) -> None:
+    """Campaigns that have ended, and memory of all processes, over time."""
+    from matplotlib.figure import Figure
+
+    seconds, ended, memory = zip(*figures["points"], strict=True)
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(seconds, ended, color="C0")
+    axes.set(xlabel="seconds", ylabel="campaigns that have ended",
+             title=f"{figures['campaigns']} campaigns, {figures['workers']} workers, "
+             f"{figures['killed']} killed")  # fmt: skip
+    beside = axes.twinx()
+    beside.plot(seconds, memory, color="C1")
+    beside.set(ylabel="memory of all processes, MiB", ylim=(0, None))
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaigns", type=int, default=20)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--ledger", choices=["postgres", "sqlite"], default="postgres")
+    parser.add_argument("--kill-every", type=float, default=0.0, help="seconds; 0 kills none")
+    parser.add_argument("--plot", type=Path, help="a PNG of what happened over time")
     parser.add_argument("--folder", type=Path, help="kept; otherwise a temporary one")
     chosen = parser.parse_args()
     with ExitStack() as stack:
@@ -236,9 +329,17 @@ def main() -> None:
         root.mkdir(parents=True, exist_ok=True)
         figures = with_ledger(
             chosen.ledger,
-            lambda server: check(chosen.campaigns, chosen.workers, server, root.resolve()),
+            lambda server: check(
+                chosen.campaigns,
+                chosen.workers,
+                server,
+                root.resolve(),
+                kill_every=chosen.kill_every,
+            ),
         )
-    print(json.dumps(figures, indent=2))
+    if chosen.plot:
+        draw(figures, chosen.plot)
+    print(json.dumps({key: value for key, value in figures.items() if key != "points"}, indent=2))
 
 
 if __name__ == "__main__":

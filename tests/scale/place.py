@@ -66,8 +66,8 @@ class Place:
                 if one.is_running():
                     one.kill()
 
-    def look(self) -> None:
-        """Notes how much memory all of it takes."""
+    def look(self) -> int:
+        """Notes how much memory all of it takes, in bytes, and gives it."""
         total = 0
         for process in self.processes:
             try:
@@ -78,6 +78,7 @@ class Place:
             except psutil.Error:
                 continue
         self.peak_bytes = max(self.peak_bytes, total)
+        return total
 
     def open_ledger(self) -> LedgerStore:
         return LedgerStore(self.ledger or self.artifacts / "ledger.sqlite", create=False)

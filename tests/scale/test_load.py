@@ -31,5 +31,11 @@ def test_ledger_prefect_and_mlflow_on_one_postgres(tmp_path, whole_postgres):  #
     assert whole_postgres.entries("ledger", "entries") == figures["last"]["entries"]
 
 
+def test_campaigns_that_are_killed_go_on_and_nothing_is_lost(tmp_path):
+    figures = check(4, 2, None, tmp_path, kill_every=20.0)
+    require_right(figures)
+    assert figures["killed"] > 0
+
+
 def test_twenty_campaigns_on_four_workers_and_a_ledger_file(tmp_path):
     require_right(check(20, 4, None, tmp_path))
