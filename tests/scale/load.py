@@ -4,11 +4,11 @@
     python -m tests.scale.load --ledger sqlite
     python -m tests.scale.load --campaigns 200 --workers 8 --kill-every 60 --plot load.png
 
-Prints figures as JSON. With --kill-every a campaign that runs is killed (SIGKILL) that often, and
-queued again, until all finish; --plot draws how many have ended, and memory, over time. With
-`postgres`, Prefect and MLflow are on the same server, too. The data
-set's limit is too small for all: those that do not fit are refused with numbers; then its owner
-raises the limit, they are queued again, and all finish.
+Prints figures as JSON. With --kill-every a campaign that runs is killed (SIGKILL) that often, as
+many times as there are campaigns, and queued again, until all finish; --plot draws how many have
+ended, and memory, over time. With `postgres`, Prefect and MLflow are on the same server, too. The
+data set's limit is too small for all: those that do not fit are refused with numbers; then its
+owner raises the limit, they are queued again, and all finish.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ class Course:
 
     Attributes:
       every: seconds between two kills; 0 for none.
+      most: kills in all, or a busy machine might never come to an end.
       killed: how many runs were killed.
       points: seconds since the beginning, campaigns that have ended, MiB of all processes.
       waits: seconds from the queue to the end, by campaign.
     """
 
     every: float = 0.0
+    most: int = 0
     begun: float = field(default_factory=time.monotonic)
     killed: int = 0
     points: list[tuple[float, int, int]] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Course:
         """Notes how far it is, and kills a campaign if it is time."""
         now = time.monotonic() - self.begun
         self.points.append((round(now, 1), ended, here.look() >> 20))
-        if self.every and now >= self.every * (self.killed + 1):
+        if self.killed < self.most and now >= self.every * (self.killed + 1):
             running = campaigns_that_run(here)
             if running:
                 secrets.choice(running).kill()
@@ -210,7 +212,7 @@ def check(
         for number in range(workers):
             here.start(f"worker-{number}", sys.executable, "-m", "prefect", "worker", "start",
                        "--pool", POOL, "--limit", "1", "--name", f"worker-{number}")  # fmt: skip
-        course = Course(every=kill_every)
+        course = Course(every=kill_every, most=campaigns if kill_every else 0)
         first = run_all(here, list(range(campaigns)), course)
         refused = {
             name: str(state.message) for name, state in first.items() if not state.is_completed()
