@@ -119,7 +119,7 @@ def _table_section(
         blocks.append(_printed_table(book, about, printed))
         blocks.append(Points(tuple(_apart(book, about, one) for one in printed if one.differs)))
     if claims:
-        blocks += [_claims_in_words(claims), _claims_table(claims)]
+        blocks += [_claims_in_words(claims), _claims_table(about, claims)]
     if across := _across(about, filled):
         blocks.append(across)
     if about.curves:
@@ -144,10 +144,9 @@ def _ours(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> Tab
     cells = tuple(
         (row, *(_mean(about, filled.get((row, column))) for column in columns)) for row in rows
     )
-    title = (
-        f"Ours: {named.replace('_', ' ')}{unit} on the test records, mean ± half of the 95 % "
-        f"interval, n = {runs}"
-    )
+    where = " on the test records" if about.unit == "percent" else ""
+    what = f"{named.replace('_', ' ')}{unit}{where}"
+    title = f"Ours: {what}, mean ± half of the 95 % interval, n = {runs}"
     return Table(title, ("way", *columns), cells)
 
 
@@ -158,10 +157,11 @@ def _mean(about: BookTable, cell: FilledCell | None) -> str:
 
 
 def _shown(about: BookTable, mean: MeanEstimate) -> str:
+    if about.unit == "count" and mean.half_width == 0:  # it follows from settings alone
+        return f"{mean.mean:,g}"
     scale = 100 if about.unit == "percent" else 1
-    digits = 1
-    half = "" if mean.half_width is None else f" ± {scale * mean.half_width:.{digits}f}"
-    return f"{scale * mean.mean:.{digits}f}{half}"
+    half = "" if mean.half_width is None else f" ± {scale * mean.half_width:.1f}"
+    return f"{scale * mean.mean:.1f}{half}"
 
 
 def _printed_table(book: Book, about: BookTable, printed: Sequence[PrintedBesideOurs]) -> Table:
@@ -225,7 +225,7 @@ def _number(claims: Sequence[TestedClaim], tested: TestedClaim) -> int:
     return listed.index(tested.claim.says) + 1
 
 
-def _claims_table(claims: Sequence[TestedClaim]) -> Table:
+def _claims_table(about: BookTable, claims: Sequence[TestedClaim]) -> Table:
     rows = []
     for tested in claims:
         claim, comparison = tested.claim, tested.comparison
@@ -236,8 +236,8 @@ def _claims_table(claims: Sequence[TestedClaim]) -> Table:
             "claim": f"claim {_number(claims, tested)}",
             "in": tested.column,
             "printed": stated,
-            "ours": "-" if comparison is None else _in_points(comparison.difference,
-                                                               comparison.half_width),
+            "ours": "-" if comparison is None else _difference(about, comparison.difference,
+                                                                comparison.half_width),
             "pairs": "-" if comparison is None else str(comparison.pairs),
             "p, Holm": "-" if tested.p_value is None else f"{tested.p_value:.3f}",
             "verdict": tested.verdict.value,
@@ -245,7 +245,9 @@ def _claims_table(claims: Sequence[TestedClaim]) -> Table:
     return table("Claims, tested seed by seed", rows)
 
 
-def _in_points(difference: float, half: float | None) -> str:
+def _difference(about: BookTable, difference: float, half: float | None) -> str:
+    if about.unit == "count":
+        return f"{difference:+,g}" + (f" ± {half:.1f}" if half else "")
     more = "" if half is None else f" ± {100 * half:.1f}"
     return f"{100 * difference:+.1f}{more} points"
 

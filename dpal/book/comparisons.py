@@ -180,7 +180,7 @@ def judge_claims(
             column=column,
             comparison=comparison,
             p_value=p_values.get(number),
-            verdict=_verdict(claim, comparison, p_values.get(number)),
+            verdict=_verdict(table, claim, comparison, p_values.get(number)),
         )
         for number, (claim, column, comparison) in enumerate(compared)
     ]
@@ -215,10 +215,18 @@ def _over_sets(
 
 
 def _verdict(
-    claim: BookClaim, comparison: PairedComparison | None, p_value: float | None
+    table: BookTable,
+    claim: BookClaim,
+    comparison: PairedComparison | None,
+    p_value: float | None,
 ) -> ClaimVerdict:
     if comparison is None or comparison.half_width is None:
         return ClaimVerdict.UNTESTED
+    if table.unit == "count" and claim.within is None and comparison.half_width == 0:
+        # Numbers that follow from settings alone: there is no chance that a test could count.
+        settled = {1: ClaimVerdict.REPRODUCED, -1: ClaimVerdict.CONTRADICTED}
+        sign = (comparison.difference > 0) - (comparison.difference < 0)
+        return settled.get(sign, ClaimVerdict.NOT_REPRODUCED)
     if claim.within is not None:
         most, half = claim.within / 100, comparison.half_width
         if abs(comparison.difference) + half <= most:

@@ -25,6 +25,7 @@ from dpal.book.write_book import cells_left_table, write_book
 from dpal.reports.charts import Chart
 from dpal.reports.render.html import html_of
 from dpal.reports.render.markdown import markdown_of
+from dpal.reports.report import Table
 from tests.book.books import with_table
 
 FOLDER = Path("book")
@@ -81,6 +82,31 @@ def test_a_claim_has_a_verdict(workplace, figures, claimed, verdict):
     table, results, _ = opened(figures, claims=[claimed])
     [tested] = judge_claims(table, fill_table(table, results))
     assert tested.verdict is verdict
+
+
+COUNTED = {"a": [95.0, 95.0, 95.0], "b": [25.0, 25.0, 25.0]}
+
+
+@pytest.mark.parametrize(
+    ("figures", "row", "unit", "verdict"),
+    [
+        (COUNTED, "a", "count", ClaimVerdict.REPRODUCED),
+        (COUNTED, "b", "count", ClaimVerdict.CONTRADICTED),
+        ({"a": [95.0] * 3, "b": [95.0] * 3}, "a", "count", ClaimVerdict.NOT_REPRODUCED),
+        ({"a": [95.0, 96.0], "b": [25.0, 90.0]}, "a", "count", ClaimVerdict.NOT_REPRODUCED),
+        # Shares of few test records may be equal by chance.
+        ({"a": [0.9, 0.9], "b": [0.8, 0.8]}, "a", "percent", ClaimVerdict.NOT_REPRODUCED),
+    ],
+)
+def test_counts_that_no_seed_moves_are_compared_as_they_are(workplace, figures, row, unit, verdict):
+    claims = [claim(row=row, than="b" if row == "a" else "a")]
+    table, results, run = opened(figures, claims=claims, unit=unit)
+    [tested] = judge_claims(table, fill_table(table, results))
+    assert tested.verdict is verdict
+    for result in results.values():
+        keep_result(FOLDER, result)
+    ours = next(iter(book_report(run).blocks(Table)))
+    assert (ours.rows[0][1] == "95") is (unit == "count" and 96.0 not in figures["a"])
 
 
 def test_p_values_are_of_the_paired_t_test_and_adjusted_together(workplace):
