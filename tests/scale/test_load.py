@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.scale.load import check
@@ -16,8 +18,8 @@ def require_right(figures) -> None:
     assert figures["finished_at_first"] > 0
     assert refused, "the limit was to be too small for all"
     for name, message in refused.items():
-        assert "DataBudgetExceeded" in message, (name, message)
-        assert "is taken by" in message
+        said = re.search(r"(\S+) would take .* to epsilon (\S+) of (\S+) allowed", message)
+        assert said and said[1] == name and float(said[2]) > float(said[3]), (name, message)
     assert figures["unfinished"] == {}
     assert figures["lock_errors"] == []
     assert figures["last"]["kinds"]["end"] == figures["campaigns"]
