@@ -173,6 +173,7 @@ def judge_claims(
         number: comparison.p_value
         for number, (claim, _, comparison) in enumerate(compared)
         if comparison and comparison.p_value is not None and claim.within is None
+        and not _is_settled(table, comparison)
     })  # fmt: skip
     return [
         TestedClaim(
@@ -214,6 +215,11 @@ def _over_sets(
         yield compare_pairs(way, other)
 
 
+def _is_settled(table: BookTable, comparison: PairedComparison) -> bool:
+    """Whether numbers follow from settings alone: there is no chance that a test could count."""
+    return table.unit == "count" and comparison.half_width == 0
+
+
 def _verdict(
     table: BookTable,
     claim: BookClaim,
@@ -222,8 +228,7 @@ def _verdict(
 ) -> ClaimVerdict:
     if comparison is None or comparison.half_width is None:
         return ClaimVerdict.UNTESTED
-    if table.unit == "count" and claim.within is None and comparison.half_width == 0:
-        # Numbers that follow from settings alone: there is no chance that a test could count.
+    if claim.within is None and _is_settled(table, comparison):
         settled = {1: ClaimVerdict.REPRODUCED, -1: ClaimVerdict.CONTRADICTED}
         sign = (comparison.difference > 0) - (comparison.difference < 0)
         return settled.get(sign, ClaimVerdict.NOT_REPRODUCED)
