@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.config.briefs import Brief, CampaignBrief, ImprovementBrief, VotesBrief, VotingBrief
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import KIND, PublicConfig, parse_public
 from dpal.config.pate import PATE, PateConfig, parse_pate
@@ -70,6 +71,8 @@ class RunKind:
       for_own_data: lines of the template that suit the sample data alone, and what `dpal init`
         writes in their place.
       in_books: how a book of results fills its settings; None where a book has no cells of it.
+      short_form: what a person decides of it; None where a person sees every setting.
+      short_form_settings: module and name of what makes settings of that.
       does: what a run of it does, as a sentence.
       does_named: the same of one named run; `{name}` stands for it.
     """
@@ -92,6 +95,8 @@ class RunKind:
     of_ballots: bool = False
     for_own_data: Mapping[str, str] = field(default_factory=dict)
     in_books: InBooks | None = None
+    short_form: type[Brief] | None = None
+    short_form_settings: str = ""
 
     @property
     def line(self) -> str:
@@ -120,6 +125,8 @@ CAMPAIGN = RunKind(
     # The sample names a score, to show a selection; whether one pays on other data is open.
     for_own_data={"acquisition: entropy": "acquisition: auto   "},
     in_books=InBooks(),
+    short_form=CampaignBrief,
+    short_form_settings="dpal.runs.settings_of_briefs.campaign_settings",
 )
 IMPROVEMENT = RunKind(
     name=KIND,
@@ -135,6 +142,8 @@ IMPROVEMENT = RunKind(
     alternatives={"choice.method": tuple(PublicSelectionMethod)},
     telling=("labels", "start_epsilon"),
     in_books=InBooks(labels="choice.labels", public_pool=True),
+    short_form=ImprovementBrief,
+    short_form_settings="dpal.runs.settings_of_briefs.improvement_settings",
 )
 VOTING = RunKind(
     name=PATE,
@@ -152,6 +161,8 @@ VOTING = RunKind(
     in_books=InBooks(
         labels="voting.queries", public_pool=True, seeds=("model.seed", "teachers.seed")
     ),
+    short_form=VotingBrief,
+    short_form_settings="dpal.runs.settings_of_briefs.voting_settings",
 )
 VOTES = RunKind(
     name=VOTE,
@@ -168,6 +179,8 @@ VOTES = RunKind(
     telling=("queries", "sigma"),
     recorded="voting",
     of_ballots=True,
+    short_form=VotesBrief,
+    short_form_settings="dpal.runs.settings_of_briefs.votes_settings",
 )
 KINDS = {kind.name: kind for kind in (CAMPAIGN, IMPROVEMENT, VOTING, VOTES)}
 
