@@ -14,6 +14,8 @@ import yaml
 from dpal.config.briefs import Brief, CampaignBrief, ImprovementBrief, VotesBrief, VotingBrief
 from dpal.config.campaign import parse_config
 from dpal.config.runtime import RunConfig
+from dpal.config.teachers import AUTO
+from dpal.data.groups import count_groups, read_groups
 from dpal.data.inspect_rows import Inventory
 from dpal.data.sources import Role, open_source
 from dpal.errors import ConfigError
@@ -21,6 +23,7 @@ from dpal.files.artifacts import RECORD
 from dpal.files.stored_objects import Place
 from dpal.labels import Task
 from dpal.privacy import Unit
+from dpal.runs.ensemble_shares import owner_of_ballots
 from dpal.runs.first_settings import DataLook, first_settings, inventory, look_at, training_for
 from dpal.runs.kinds import RunKind, folder_of
 from dpal.runs.recorded_settings import recorded_as
@@ -107,9 +110,9 @@ def voting_settings(brief: VotingBrief) -> dict[str, Any]:
         brief.data,
         brief.validation,
         label_column=brief.label_column,
-        group_column=brief.group_column or "group",
+        group_column=None,  # the held-out records need none
     )
-    held, owners = _public(brief.public, brief.label_column), look.groups or look.rows
+    held, owners = _public(brief.public, brief.label_column), _owners(brief, look)
     if not look.labeled:
         raise ConfigError(
             f"{brief.data} has records without a label, and teachers learn from labels; leave "
@@ -156,6 +159,13 @@ def votes_settings(brief: VotesBrief) -> dict[str, Any]:
 
 def _public(place: Place, label_column: str) -> Inventory:
     return inventory(open_source(place, Role.POOL, label_column=label_column))
+
+
+def _owners(brief: VotingBrief, look: DataLook) -> int:
+    """What teachers are given whole: groups, where there are any, or records."""
+    pool = open_source(brief.data, Role.POOL, label_column=brief.label_column)
+    column = owner_of_ballots(brief.group_column or AUTO, pool, None)
+    return look.rows if column is None else count_groups(read_groups(pool, column))
 
 
 def _whole_clusters(labels: int) -> int:
