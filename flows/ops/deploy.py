@@ -134,7 +134,7 @@ def _rhythm(schedule: SCHEDULE_TYPES) -> str:
     if isinstance(schedule, CronSchedule):
         return f"by cron {schedule.cron} ({zone})"
     if isinstance(schedule, RRuleSchedule):
-        return f"by rrule {schedule.rrule} ({zone})"
+        return f"by rrule {' '.join(schedule.rrule.split())} ({zone})"
     return "at no time"
 
 
