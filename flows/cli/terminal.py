@@ -138,7 +138,8 @@ def _widths(table: Table, room: int) -> list[int] | list[None]:
     spare = _spare(table, room)
     if spare < 0 or sum(whole) + _lines(table) <= room:
         return [None] * len(whole)
-    for index in reversed(numbers):
+    # The least first: a figure and its unit stay in one line, and sentences are broken.
+    for index in sorted(numbers, key=lambda number: whole[number] - words[number]):
         more = min(spare, whole[index] - words[index])
         words[index], spare = words[index] + more, spare - more
     return words
