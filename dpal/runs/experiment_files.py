@@ -28,7 +28,7 @@ METRICS, PHASES = "metrics.json", "phases.csv"
 REACHED, SPENT = "validation.png", "epsilon.png"
 
 
-def pictures_of(kind: RunKind) -> tuple[str, ...]:
+def experiment_pictures(kind: RunKind) -> tuple[str, ...]:
     """Which pictures there are of a run: cohorts, whose epsilons are drawn, are a campaign's."""
     return (REACHED, SPENT) if kind is CAMPAIGN else (REACHED,)
 
@@ -55,7 +55,7 @@ def write_experiment_files(folder: CampaignFolder, to: Path) -> tuple[Path, ...]
     to.mkdir(parents=True, exist_ok=True)
     write_text(to / METRICS, json.dumps(_figures(folder, phases), indent=2) + "\n")
     write_text(to / PHASES, _table(phases))
-    summary, pictures = folder.read_record()["plan"], pictures_of(recorded_kind(folder))
+    summary, pictures = folder.read_record()["plan"], experiment_pictures(recorded_kind(folder))
     save(validation_figure(phases, summary["unit"]), to / REACHED)
     if SPENT in pictures:
         save(budget_figure(summary, phases), to / SPENT)

@@ -45,13 +45,13 @@ def write_stage(config: Path) -> Path:
 
 def _stage(config: Path, settings: dict[str, Any]) -> dict[str, Any]:
     # Help and refusals load nothing heavy.
-    from dpal.runs.experiment_files import METRICS, PHASES, pictures_of
+    from dpal.runs.experiment_files import METRICS, PHASES, experiment_pictures
     from dpal.runs.kinds import kind_in
 
     data = settings.get("data", {})
     files = [data[key] for key in ("pool", "validation") if isinstance(data.get(key), str)]
     metrics, phases = f"{RESULTS}/{METRICS}", f"{RESULTS}/{PHASES}"
-    pictures = [f"{RESULTS}/{name}" for name in pictures_of(kind_in(settings))]
+    pictures = [f"{RESULTS}/{name}" for name in experiment_pictures(kind_in(settings))]
     runs = settings.get("runtime", {}).get("artifacts", "artifacts")
     return {
         "vars": [f"{config}:name"],

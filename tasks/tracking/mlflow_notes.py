@@ -55,14 +55,13 @@ RUNS_VIEW = "?workflowType=machine_learning"
 VIEW = "mlflow.sharedViewState.campaigns"
 # Else MLflow opens the experiment on its pages for language models.
 KIND, CLASSIC = "mlflow.experimentKind", "custom_model_development"
+# As many as fit a page: MLflow shows tags last, and what is left is one.
 _COLUMNS = (
-    "tags.`dpal.state`",
-    "tags.`dpal.spent`",
     "metrics.`validation_accuracy`",
-    "metrics.`labels`",
     "metrics.`campaign_epsilon`",
     *(f"params.`{name}`" for name in ("epsilon", "delta", "adjacency", "unit")),
-    *(f"params.`{name}`" for name in ("selection", "strategy")),
+    "tags.`dpal.spent`",
+    "tags.`dpal.state`",
 )
 CAMPAIGNS_VIEW = json.dumps(
     {

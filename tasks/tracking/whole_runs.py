@@ -173,7 +173,8 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
     entries = run.known_entries()
     names = _names(run)
     with finished_run(existing, name, tags, day=day_of_plan(names, entries)) as told:
-        told.log_params({**tracked.parameters, "accountant": plan.accountant.value})
+        promised = {**_promised(run), "accountant": plan.accountant.value}
+        told.log_params({**promised, **tracked.parameters})
         told.log_metrics(tracked.figures)
         for file, values in {"plan.json": run.certified.summary(), **tracked.records}.items():
             told.log_dict(values, file)
