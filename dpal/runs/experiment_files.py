@@ -16,8 +16,8 @@ from typing import Any
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
-from dpal.reports.figures.campaign import budget_figure, validation_figure
-from dpal.reports.figures.style import save
+from dpal.reports.plots.campaign import budget_figure, validation_figure
+from dpal.reports.plots.style import save
 from dpal.reports.validation_figures import figures_of_all, headline
 from dpal.runs.kinds import CAMPAIGN, RunKind, recorded_kind
 from dpal.runs.released_phase import released_phase
