@@ -19,7 +19,7 @@ from dpal.files.atomic_writes import write_text
 from dpal.reports.plots.campaign import budget_figure, validation_figure
 from dpal.reports.plots.style import save
 from dpal.reports.validation_figures import figures_of_all, headline
-from dpal.runs.kinds import CAMPAIGN, RunKind, recorded_kind
+from dpal.runs.kinds import RunKind, recorded_kind
 from dpal.runs.released_phase import released_phase
 from dpal.runs.run_facts import read_run_certificate
 
@@ -29,8 +29,8 @@ REACHED, SPENT = "validation.png", "epsilon.png"
 
 
 def experiment_pictures(kind: RunKind) -> tuple[str, ...]:
-    """Which pictures there are of a run: cohorts, whose epsilons are drawn, are a campaign's."""
-    return (REACHED, SPENT) if kind is CAMPAIGN else (REACHED,)
+    """Which pictures there are of a run; epsilons are drawn by cohort."""
+    return (REACHED, SPENT) if kind.by_cohort else (REACHED,)
 
 
 def write_experiment_files(folder: CampaignFolder, to: Path) -> tuple[Path, ...]:

@@ -66,6 +66,7 @@ class RunKind:
       telling: numbers of a plan's summary that tell plans apart.
       recorded: the kind as records of its folders say it, where that is not its name.
       redraws: whether its trainings can be thrown away and paid again, one by one.
+      by_cohort: whether its phases say what each cohort has lost.
       of_ballots: whether what is private to it are ballots that others cast, and no records.
       template: file below `flows/configs` that `dpal init` writes.
       for_own_data: lines of the template that suit the sample data alone, and what `dpal init`
@@ -92,6 +93,7 @@ class RunKind:
     telling: Sequence[str] = ()
     recorded: str = ""
     redraws: bool = False
+    by_cohort: bool = False
     of_ballots: bool = False
     for_own_data: Mapping[str, str] = field(default_factory=dict)
     in_books: InBooks | None = None
@@ -122,6 +124,7 @@ CAMPAIGN = RunKind(
     does_named="Runs the campaign {name}, or continues it from where it stands.",
     views="flows.cli.plan_campaign",
     redraws=True,
+    by_cohort=True,
     # The sample names a score, to show a selection; whether one pays on other data is open.
     for_own_data={"acquisition: entropy": "acquisition: auto   "},
     in_books=InBooks(),
