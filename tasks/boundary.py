@@ -67,7 +67,23 @@ class _Page(logging.Handler):
             get_run_logger().info(record.getMessage())
 
 
+class _SentenceAlone(logging.Filter):
+    """Has a run's page say an error of ours in its sentence.
+
+    Prefect logs how it called the task as well: a screen of its own files, above the next line.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if error is not None and is_public(error):
+            record.msg, record.args = str(error), ()
+            record.exc_info = record.exc_text = None
+        return True
+
+
 PAGE.handlers[:] = [_Page()]
+for _runs in ("flow_runs", "task_runs"):
+    logging.getLogger(f"prefect.{_runs}").addFilter(_SentenceAlone())
 run_on(PrefectHost())
 
 _ERRORS: ContextVar[Path | None] = ContextVar("where details of errors are kept", default=None)

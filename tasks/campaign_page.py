@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 from uuid import UUID
 
+from matplotlib.figure import Figure
 from prefect.exceptions import Pause
 from prefect.runtime import flow_run
 
+from dpal.ledger.campaign_account import campaign_account
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done
 from dpal.reports.plots.campaign import budget_figure
+from dpal.reports.plots.ledger import spent_figure
 from dpal.reports.plots.style import as_png
 from dpal.reports.validation_figures import worthless
 from dpal.runs.campaign import Campaign
@@ -21,6 +25,7 @@ from dpal.runs.released_phase import reached
 from tasks.boundary import is_public
 from tasks.flow_run_page import Shown, page_of, reached_server, run_links, update_artifacts
 from tasks.tracking.campaign_runs import campaign_address
+from tasks.tracking.mlflow_ledger import planned_epsilons
 from tasks.tracking.mlflow_notes import flow_run_address
 
 
@@ -84,7 +89,7 @@ def tell_phase(campaign: Campaign, phase: Phase) -> None:
     phases = campaign.folder.finished_phases()
     if phase.index < len(phases) - 1:
         return  # a run that goes on comes past those that were finished before
-    figure = as_png(budget_figure(campaign.certified.summary(), phases))
+    figure = as_png(_budget(campaign, phases))
     budget = Shown(
         key="budget",
         type="image",
@@ -92,6 +97,15 @@ def tell_phase(campaign: Campaign, phase: Phase) -> None:
         description=f"Epsilon by cohort, as the ledger adds it up, after phase {phase.index}.",
     )
     tell_story(campaign, f"phase {phase.index} is finished.", budget)
+
+
+def _budget(campaign: Campaign, phases: Sequence[Mapping[str, Any]]) -> Figure:
+    """Epsilon by phase; of one phase, which would be a point, as bars."""
+    summary = campaign.certified.summary()
+    if len(summary["phases"]) > 1:
+        return budget_figure(summary, phases)
+    account = campaign_account(campaign.known_entries(), campaign.name)
+    return spent_figure(account, planned_epsilons(summary))
 
 
 def tell_campaign_end(campaign: Campaign) -> str:

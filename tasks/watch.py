@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -198,7 +199,15 @@ def describe_watch(config: WatchConfig, state: WatchState) -> str:
     }[last.stage]
     said = f": {said}" if (said := last.said or last.plan) else ""
     files = f"{last.files} file" + "s" * (last.files != 1)
-    return f"Campaign {last.name} on {files} {word}{said}.{waiting}"
+    newest = f"Campaign {last.name} on {files} {word}{said}.{waiting}"
+    return f"{_counted(state)} {newest}"
+
+
+def _counted(state: WatchState) -> str:
+    """How many campaigns a watch has had: "3 campaigns: 2 finished, 1 refused."."""
+    stages = Counter(run.stage.value for run in state.runs)
+    total = "1 campaign" if len(state.runs) == 1 else f"{len(state.runs):,} campaigns"
+    return f"{total}: {', '.join(f'{count:,} {stage}' for stage, count in stages.items())}."
 
 
 def _nothing_to_plan(config: WatchConfig, state: WatchState, dataset: DataSet) -> str | None:

@@ -27,13 +27,15 @@ from dpal.ledger.folder_lock import leading_process
 from dpal.ledger.release_and_stop_rules import is_stopped
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.plan_and_phase_tables import promise
-from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.reports.validation_figures import percent
+from dpal.runs.absolute_paths import Config, with_absolute_paths
 from dpal.runs.campaign_start import CampaignStart
+from dpal.runs.kinds import CAMPAIGN, RunKind
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.prepare_campaign import open_data, plan_opened
 from tasks.prefect_client import has_server
 
-DEPLOYMENT = "campaign/campaign"
+DEPLOYMENT = f"{CAMPAIGN.name}/{CAMPAIGN.name}"
 _ATTEMPTS = 3  # flow runs asked for, where the one before crashed
 _LOST = (StateType.FAILED, StateType.CANCELLED, StateType.CANCELLING, StateType.CRASHED)
 
@@ -98,12 +100,12 @@ def settings_of(folder: WatchFolder, run: WatchedCampaign) -> CampaignConfig:
     return CampaignConfig.model_validate_json(text)
 
 
-def in_any_folder(campaign: CampaignConfig) -> CampaignConfig:
+def in_any_folder(config: Config) -> Config:
     """The same settings for a process that works in another folder."""
-    runtime = campaign.runtime
+    runtime = config.runtime
     here: dict[str, Any] = {"artifacts": runtime.artifacts.resolve()}
     return with_absolute_paths(
-        campaign.model_copy(update={"runtime": runtime.model_copy(update=here)})
+        config.model_copy(update={"runtime": runtime.model_copy(update=here)})
     )
 
 
@@ -161,10 +163,15 @@ def is_running_here(campaign: CampaignConfig) -> bool:
 
 def campaign_deployment() -> UUID | None:
     """The deployment that runs campaigns; None where there is no server with one."""
+    return usual_deployment(CAMPAIGN)
+
+
+def usual_deployment(kind: RunKind) -> UUID | None:
+    """The deployment that runs a kind with any settings; None where there is no server with one."""
     if not has_server():
         return None
     with get_client(sync_client=True) as client, suppress(ObjectNotFound):
-        return client.read_deployment_by_name(DEPLOYMENT).id
+        return client.read_deployment_by_name(f"{kind.name}/{kind.name}").id
     return None
 
 
@@ -211,7 +218,7 @@ def _next_name(config: WatchConfig, state: WatchState) -> str:
 def _in_words(start: CampaignStart, start_from: str | None) -> str:
     certified = start.certified
     blocks = ", ".join(
-        f"block {share.block} takes part at {share.participation:.0%}"
+        f"block {share.block} takes part at {percent(share.participation)}"
         for share in certified.plan.spec.blocks
     )
     return (

@@ -96,6 +96,13 @@ class WatchConfig(Section):
         return self.every_minutes or _USUAL_MINUTES
 
     @property
+    def rhythm(self) -> str:
+        """When the folder is looked at, in words: "every 5 minutes"."""
+        if self.cron is not None:
+            return f"by cron {self.cron} ({self.timezone})"
+        return "every minute" if self.minutes == 1 else f"every {self.minutes:g} minutes"
+
+    @property
     def quarantine_place(self) -> str:
         """Where files go that cannot be used."""
         return self.quarantine or f"{self.folder.rstrip('/')}/quarantine"

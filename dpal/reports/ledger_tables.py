@@ -25,6 +25,7 @@ from dpal.reports.ledger_words import (
 )
 from dpal.reports.plan_and_phase_tables import promise, spent_table
 from dpal.reports.report import Bar, Table, spent_bar, table
+from dpal.reports.validation_figures import percent
 
 _BLOCKS = ("block", "size", "epsilon taken", "share left", "by")
 _PARTS = ("block", "campaign", "state", "size", "takes part", "epsilon alone", "of it", "counted")
@@ -154,9 +155,7 @@ def blocks_table(dataset: DataSet, parts: Sequence[BlockCharge] = ()) -> Table:
             "block": block.block,
             "size": f"{block.size:,}",
             "epsilon taken": f"{block.epsilon_taken(dataset.limit):.4f}",
-            "share left": (
-                f"{100 * block.left(dataset.limit).divergence / (whole or math.inf):.1f}%"
-            ),
+            "share left": percent(block.left(dataset.limit).divergence / (whole or math.inf)),
             "by": ", ".join(block.campaigns) or "-",
         }
         for block in dataset.blocks
@@ -180,9 +179,9 @@ def parts_table(name: str, parts: Sequence[BlockCharge]) -> Table:
             "campaign": part.campaign,
             "state": "spent" if part.ended else "held",
             "size": f"{part.size:,}",
-            "takes part": f"{100 * part.participation:.1f}%",
+            "takes part": percent(part.participation),
             "epsilon alone": f"{part.epsilon:.4f}",
-            "of it": f"{100 * part.share:.1f}%",
+            "of it": percent(part.share),
             "counted": COUNTED[part.basis],
         }
         for part in sorted(parts, key=lambda part: part.block)

@@ -86,7 +86,7 @@ def _rounds(rounds: Sequence[Mapping[str, Any]]) -> ReportSection:
         {
             "round": told["round"],
             "asked": f"{told['asked']:,}",
-            "answered": f"{told['answered']:.1%}",
+            "answered": percent(told["answered"]),
             "chosen": "by chance" if told["unsure"] is None else "by a student of earlier answers",
             "unsure": _unsure(told["unsure"]),
             "unsure of all that were left": _unsure(told["unsure_of_others"]),
@@ -134,17 +134,17 @@ def method_findings(
             helps = "more neighbours of a query, or fewer votes of a record, would help"
         voters = "teachers" if summary.get("near") is None else "neighbours"
         reasons.append(
-            f"noise turns {upto}{turned:.1%} of the votes on which all {summary['teachers']} "
+            f"noise turns {upto}{percent(turned)} of the votes on which all {summary['teachers']} "
             f"{voters} agree: {helps}"
         )
     right, usual = metrics.get("released_right"), metrics.get("always_usual_right")
     if right is not None and usual is not None and right < usual:
         reasons.append(
-            f"released labels are right in {right:.1%} of the answers, and always giving the usual "
-            f"answer would be in {usual:.1%}"
+            f"released labels are right in {percent(right)} of the answers, and always giving the "
+            f"usual answer would be in {percent(usual)}"
         )
     elif right is not None:
-        reasons.append(f"released labels are right in {right:.1%} of the answers")
+        reasons.append(f"released labels are right in {percent(right)} of the answers")
     if summary["unit"] == "group" and measured:
         reasons.append("votes protect all records of a group, DP-SGD here a single one")
     if metrics["labels"] < 100:

@@ -21,6 +21,7 @@ from dpal.reports.plan_and_phase_tables import terms
 from dpal.reports.plots.methods_by_label import labels_figure
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Table, capital
+from dpal.reports.validation_figures import percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,6 @@ def _table(key: str, group: Sequence[SweptVoting]) -> Table:
     answers = "" if None in right else f"; released answers right {mean_and_spread(right)}"
     title = (
         f"{key}: mean of {len(group)}; sigma {noise['sigma']:.3g}, unanimous votes turned "
-        f"{noise['unanimous_turned']:.1%}{answers}"
+        f"{percent(noise['unanimous_turned'])}{answers}"
     )
     return methods_table(*(member.methods for member in group), title=title)

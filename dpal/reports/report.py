@@ -75,10 +75,12 @@ class Table:
         return self.links[row][column] if self.links else ""
 
     def is_number(self, column: int) -> bool:
-        """Whether a column holds numbers: all its cells begin with a digit or say "none"."""
+        """Whether a column holds numbers: short cells that begin with a digit or say "none"."""
         cells = [row[column] for row in self.rows]
-        return column > 0 and all(
-            cell in _UNNUMBERED or cell.lstrip("-+")[:1].isdecimal() for cell in cells
+        return (
+            column > 0
+            and self.is_short(column)
+            and all(cell in _UNNUMBERED or cell.lstrip("-+")[:1].isdecimal() for cell in cells)
         )
 
     def is_short(self, column: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpal.reports.report import Report, Table, Verdict, section
+from dpal.reports.validation_figures import percent
 
 
 def retraining_report(
@@ -23,8 +24,8 @@ def retraining_report(
     cards = [bought, (f"{facts['records']:,}", "own records", "that were labeled before")]
     if figures:
         cards += [
-            (f"{figures['before']:.1%}", "balanced accuracy before", "own records alone"),
-            (f"{figures['after']:.1%}", "balanced accuracy after", "own records and answers"),
+            (percent(figures["before"]), "balanced accuracy before", "own records alone"),
+            (percent(figures["after"]), "balanced accuracy after", "own records and answers"),
         ]
     kept = facts["epsilon"] <= facts["promised"]
     return Report(
@@ -73,8 +74,8 @@ def _worth(figures: Mapping[str, float]) -> Table | None:
     if not figures:
         return None
     rows = (
-        ("own records alone", f"{figures['before']:.2%}"),
-        ("own records and answers", f"{figures['after']:.2%}"),
+        ("own records alone", percent(figures["before"])),
+        ("own records and answers", percent(figures["after"])),
     )
     return Table("Balanced accuracy on the test records", ("trained on", "figure"), rows)
 

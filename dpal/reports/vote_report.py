@@ -14,6 +14,7 @@ from dpal.certificate.promise import VOTES
 from dpal.certificate.sentences import vote_statements
 from dpal.reports.report import Block, Report, Table, capital, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
+from dpal.reports.validation_figures import percent
 from dpal.voting.draw_answers import UNANSWERED, Released
 
 PRIVATE_COLUMNS = ("these votes, exact", "these votes, published bound")
@@ -105,7 +106,7 @@ def vote_cost_table(summary: Mapping[str, Any]) -> Table:
         ("epsilon", f"{summary['epsilon']:.4f} of {summary['target_epsilon']:g} promised"),
         ("second opinion", f"{summary['epsilon_oracle']:.4f}"),
         ("delta", f"{summary['delta']:.3g}"),
-        ("unanimous votes turned", f"{summary['unanimous_turned']:.2%} by noise alone"),
+        ("unanimous votes turned", f"{percent(summary['unanimous_turned'])} by noise alone"),
         ("adjacency, unit", f"{summary['adjacency']} ({_moved(summary)}), {summary['unit']}"),
         *_bound_rows(summary),
         *_charge_rows(summary),
@@ -149,7 +150,7 @@ def _bound_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             f"answers leave with noise {summary['sigma']:.4g}",
             ", ".join(
-                f"{chance:.1%} "
+                f"{percent(chance)} "
                 + ("if teachers agree as guessed" if by == "0" else f"if {float(by):.0%} less")
                 for by, chance in guessed["leave"].items()
             ),
@@ -195,7 +196,7 @@ def _expected_cells(found: Mapping[str, Any]) -> dict[str, str]:
     cells["answers expected"] = f"{found['answers']:,.1f}"
     for key, name in _FIGURES.items():
         if key in found:
-            cells[name] = "-" if found[key] is None else f"{found[key]:.1%}"
+            cells[name] = "-" if found[key] is None else percent(found[key])
     return cells
 
 
@@ -214,10 +215,10 @@ def _swept(keys: Sequence[str], row: Mapping[str, Any], *, private: bool) -> dic
         **{name: value for name, value in checked.items() if name not in swept},
         "epsilon of all": f"{row['epsilon']:.4f}",
         "queries that fit": f"{row['fit']:,}",
-        "unanimous votes turned": f"{row['unanimous']:.1%}",
+        "unanimous votes turned": percent(row["unanimous"]),
     }
     if private:
-        cells["these answers turned"] = "-" if row["turned"] is None else f"{row['turned']:.1%}"
+        cells["these answers turned"] = "-" if row["turned"] is None else percent(row["turned"])
         costs = f"{row['exact']:.4f}", f"{row['papernot']:.4f}"
         cells |= dict(zip(PRIVATE_COLUMNS, costs, strict=True))
     return cells
@@ -239,7 +240,7 @@ def threshold_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         {
             "answer from": f"{row['answer_from']:.0%}",
             **_checked(row),
-            "unanimous votes turned": f"{row['unanimous']:.1%}",
+            "unanimous votes turned": percent(row["unanimous"]),
             **{
                 f"answered at {float(share):.0%}": f"{chance:.0%}"
                 for share, chance in row["answered"].items()
@@ -292,7 +293,7 @@ def gate_table(options: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Ta
             "gate": names[option["gate"]],
             "dependents": ", ".join(names[label] for label in option["dependents"]),
             "queries": f"{option['times']:.2f} times as many",
-            "positives lost": f"{option['lost']:.1%} of the dependents'",
+            "positives lost": f"{percent(option['lost'])} of the dependents'",
         }
         for option in options
     )
@@ -311,7 +312,7 @@ def answer_rates_table(names: Sequence[str], labels: NDArray[np.integer]) -> Tab
         said = answers[answers != UNANSWERED]
         name = names[label] if names else str(label)
         share = len(said) / max(1, len(answers))
-        rows.append((name, f"{share:.1%}", f"{said.mean():.1%}" if len(said) else "-"))
+        rows.append((name, percent(share), percent(said.mean()) if len(said) else "-"))
     return Table("Released labels", ("label", "answered", "yes"), tuple(rows))
 
 
@@ -394,7 +395,7 @@ def _blocks_table(blocks: Sequence[ReleasedBlock]) -> Table:
         {
             "file": block.file,
             "queries": f"{block.queries:,}",
-            "answered": f"{Released(block.labels).answered:.1%}",
+            "answered": percent(Released(block.labels).answered),
         }
         for block in blocks
     )

@@ -16,15 +16,24 @@ from typing import Any
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
+from dpal.reports.plots.campaign import budget_figure, validation_figure
+from dpal.reports.plots.style import save
 from dpal.reports.validation_figures import figures_of_all, headline
-from dpal.runs.kinds import recorded_kind
+from dpal.runs.kinds import RunKind, recorded_kind
 from dpal.runs.released_phase import released_phase
 from dpal.runs.run_facts import read_run_certificate
 
 METRICS, PHASES = "metrics.json", "phases.csv"
+# Pictures of the same: the page that DVC makes draws nothing of a table where there is no internet.
+REACHED, SPENT = "validation.png", "epsilon.png"
 
 
-def write_experiment_files(folder: CampaignFolder, to: Path) -> tuple[Path, Path]:
+def experiment_pictures(kind: RunKind) -> tuple[str, ...]:
+    """Which pictures there are of a run; epsilons are drawn by cohort."""
+    return (REACHED, SPENT) if kind.by_cohort else (REACHED,)
+
+
+def write_experiment_files(folder: CampaignFolder, to: Path) -> tuple[Path, ...]:
     """Writes what a run promised, spent and reached, and how it came there phase by phase.
 
     Args:
@@ -32,7 +41,7 @@ def write_experiment_files(folder: CampaignFolder, to: Path) -> tuple[Path, Path
       to: a folder; made if need be.
 
     Returns:
-      Where the figures and the phases are.
+      Where the figures, the phases and pictures of them are.
 
     Raises:
       DataError: no phase is finished yet.
@@ -44,10 +53,13 @@ def write_experiment_files(folder: CampaignFolder, to: Path) -> tuple[Path, Path
             "are no figures to write; continue it with `dpal run`"
         )
     to.mkdir(parents=True, exist_ok=True)
-    written = to / METRICS, to / PHASES
-    write_text(written[0], json.dumps(_figures(folder, phases), indent=2) + "\n")
-    write_text(written[1], _table(phases))
-    return written
+    write_text(to / METRICS, json.dumps(_figures(folder, phases), indent=2) + "\n")
+    write_text(to / PHASES, _table(phases))
+    summary, pictures = folder.read_record()["plan"], experiment_pictures(recorded_kind(folder))
+    save(validation_figure(phases, summary["unit"]), to / REACHED)
+    if SPENT in pictures:
+        save(budget_figure(summary, phases), to / SPENT)
+    return to / METRICS, to / PHASES, *(to / name for name in pictures)
 
 
 def _figures(folder: CampaignFolder, phases: list[dict[str, Any]]) -> dict[str, Any]:

@@ -133,10 +133,8 @@ def look_at(
     if shares:
         coin = HeldOutShare(share=_HELD_OUT, column=str(group_column) if has_groups else "id")
         source, judged = replace(source, held_out=coin), replace(judged, held_out=coin)
-    if judged.content is Content.TEXT:
-        held, measured = _texts(source), _texts(judged)
-    else:
-        held, measured = inspect(source, on_rows=on_rows), inspect(judged, on_rows=on_rows)
+    held, measured = inventory(source, on_rows=on_rows), inventory(judged, on_rows=on_rows)
+    if judged.content is not Content.TEXT:
         if source.label_column is None:
             held = Inventory(**{**vars(held), "task": measured.task})
         require_match(held, measured)
@@ -170,6 +168,18 @@ def _has_groups(pool: Source, judged: Source, column: str) -> bool:
     except DataError:
         return False
     return True
+
+
+def inventory(
+    source: Source, *, on_rows: Callable[[int], object] = lambda count: None
+) -> Inventory:
+    """What there is to know of records before anything is decided.
+
+    Args:
+      source: that is read once.
+      on_rows: told how many more records were looked at; not of texts.
+    """
+    return _texts(source) if source.content is Content.TEXT else inspect(source, on_rows=on_rows)
 
 
 def _texts(source: Source) -> Inventory:
@@ -215,9 +225,25 @@ class Training:
     backbone: BackboneConfig | None = None
 
 
-def _training(
-    look: DataLook, weights: Path | None, backbone: str | None, *, is_public: bool
+def training_for(
+    look: DataLook,
+    weights: Path | None = None,
+    backbone: str | None = None,
+    *,
+    is_public: bool = True,
 ) -> Training:
+    """Features and a model that suit records.
+
+    Args:
+      look: what is public about them.
+      weights: file or folder of a public pretrained model of pictures or texts.
+      backbone: its name; None goes by what lies there.
+      is_public: whether everybody may see the held-out records.
+
+    Raises:
+      DataError: the public model cannot be read.
+      ConfigError: it is of other records, or nothing says which model the weights are of.
+    """
     if look.content is Content.TEXT:
         return _of_texts(look, weights, backbone)
     if look.content is Content.IMAGE and weights is not None:
@@ -350,7 +376,7 @@ def first_settings(
     usual = min(owners, _MOST_LABELS)
     by_people = max(2, min(owners // 2, _BY_PEOPLE * owners // look.rows))
     wanted = labels or (usual if look.labeled else by_people)
-    training = _training(look, weights, backbone, is_public=why_public is not None)
+    training = training_for(look, weights, backbone, is_public=why_public is not None)
     initial, queries, acquisition, why = _buying(look, wanted)
     batch = max(1, min(initial, math.ceil(wanted / 2)))
     phases = 1 + len(queries)

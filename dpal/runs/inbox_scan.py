@@ -78,10 +78,14 @@ class InboxScan:
         )
         taken = len(self.state.accepted) - len(before.accepted)
         put = len(self.state.quarantined) - len(before.quarantined)
+        files = (
+            "1 Parquet file" if len(listing.files) == 1 else f"{len(listing.files):,} Parquet files"
+        )
+        others = "1 file is" if listing.others == 1 else f"{listing.others} files are"
         remark = (
-            f"{len(listing.files):,} Parquet files: {taken} accepted, {put} put into quarantine, "
+            f"{files}: {taken} accepted, {put} put into quarantine, "
             f"{waiting} still arriving"
-            + (f"; {listing.others} files are not named *.parquet" if listing.others else "")
+            + (f"; {others} not named *.parquet" if listing.others else "")
         )
         # Nothing is written where nothing is new, or each idle look would cost a disk write.
         if replace(self.state, remark="") != replace(before, remark="") or not before.remark:

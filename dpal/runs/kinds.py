@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.config.briefs import Brief, CampaignBrief, ImprovementBrief, VotesBrief, VotingBrief
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import KIND, PublicConfig, parse_public
 from dpal.config.pate import PATE, PateConfig, parse_pate
@@ -65,11 +66,14 @@ class RunKind:
       telling: numbers of a plan's summary that tell plans apart.
       recorded: the kind as records of its folders say it, where that is not its name.
       redraws: whether its trainings can be thrown away and paid again, one by one.
+      by_cohort: whether its phases say what each cohort has lost.
       of_ballots: whether what is private to it are ballots that others cast, and no records.
       template: file below `flows/configs` that `dpal init` writes.
       for_own_data: lines of the template that suit the sample data alone, and what `dpal init`
         writes in their place.
       in_books: how a book of results fills its settings; None where a book has no cells of it.
+      short_form: what a person decides of it; None where a person sees every setting.
+      short_form_settings: module and name of what makes settings of that.
       does: what a run of it does, as a sentence.
       does_named: the same of one named run; `{name}` stands for it.
     """
@@ -89,9 +93,12 @@ class RunKind:
     telling: Sequence[str] = ()
     recorded: str = ""
     redraws: bool = False
+    by_cohort: bool = False
     of_ballots: bool = False
     for_own_data: Mapping[str, str] = field(default_factory=dict)
     in_books: InBooks | None = None
+    short_form: type[Brief] | None = None
+    short_form_settings: str = ""
 
     @property
     def line(self) -> str:
@@ -117,9 +124,12 @@ CAMPAIGN = RunKind(
     does_named="Runs the campaign {name}, or continues it from where it stands.",
     views="flows.cli.plan_campaign",
     redraws=True,
+    by_cohort=True,
     # The sample names a score, to show a selection; whether one pays on other data is open.
     for_own_data={"acquisition: entropy": "acquisition: auto   "},
     in_books=InBooks(),
+    short_form=CampaignBrief,
+    short_form_settings="dpal.runs.settings_of_briefs.campaign_settings",
 )
 IMPROVEMENT = RunKind(
     name=KIND,
@@ -135,6 +145,8 @@ IMPROVEMENT = RunKind(
     alternatives={"choice.method": tuple(PublicSelectionMethod)},
     telling=("labels", "start_epsilon"),
     in_books=InBooks(labels="choice.labels", public_pool=True),
+    short_form=ImprovementBrief,
+    short_form_settings="dpal.runs.settings_of_briefs.improvement_settings",
 )
 VOTING = RunKind(
     name=PATE,
@@ -152,6 +164,8 @@ VOTING = RunKind(
     in_books=InBooks(
         labels="voting.queries", public_pool=True, seeds=("model.seed", "teachers.seed")
     ),
+    short_form=VotingBrief,
+    short_form_settings="dpal.runs.settings_of_briefs.voting_settings",
 )
 VOTES = RunKind(
     name=VOTE,
@@ -168,6 +182,8 @@ VOTES = RunKind(
     telling=("queries", "sigma"),
     recorded="voting",
     of_ballots=True,
+    short_form=VotesBrief,
+    short_form_settings="dpal.runs.settings_of_briefs.votes_settings",
 )
 KINDS = {kind.name: kind for kind in (CAMPAIGN, IMPROVEMENT, VOTING, VOTES)}
 

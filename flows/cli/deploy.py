@@ -11,6 +11,7 @@ import typer
 
 from dpal.errors import ConfigError
 from dpal.reports.report import Table
+from dpal.runs.kinds import KINDS
 from flows.cli.terminal import err, out, print_table
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def deploy(
     for pool in wanted:
         out.print(f"on a machine that works for it: {worker_command(pool.name, pool.type)}")
     for deployment in own or [CAMPAIGN]:
-        out.print(f"start one: on Prefect's page, or prefect deployment run {deployment.full_name}")
+        by = "dpal run --on" if deployment.flow in KINDS else "prefect deployment run"
+        out.print(f"start one: on Prefect's page, or {by} {deployment.full_name}")
 
 
 def make(

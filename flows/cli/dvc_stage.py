@@ -44,11 +44,14 @@ def write_stage(config: Path) -> Path:
 
 
 def _stage(config: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    from dpal.runs.experiment_files import METRICS, PHASES  # help and refusals load nothing heavy
+    # Help and refusals load nothing heavy.
+    from dpal.runs.experiment_files import METRICS, PHASES, experiment_pictures
+    from dpal.runs.kinds import kind_in
 
     data = settings.get("data", {})
     files = [data[key] for key in ("pool", "validation") if isinstance(data.get(key), str)]
     metrics, phases = f"{RESULTS}/{METRICS}", f"{RESULTS}/{PHASES}"
+    pictures = [f"{RESULTS}/{name}" for name in experiment_pictures(kind_in(settings))]
     runs = settings.get("runtime", {}).get("artifacts", "artifacts")
     return {
         "vars": [f"{config}:name"],
@@ -60,12 +63,13 @@ def _stage(config: Path, settings: dict[str, Any]) -> dict[str, Any]:
                 ],
                 "deps": files,
                 "params": [{str(config): None}],
-                "outs": [{phases: {"cache": False}}],
+                "outs": [{file: {"cache": False}} for file in (phases, *pictures)],
                 "metrics": [{metrics: {"cache": False}}],
             }
         },
         "plots": [
             {"validation by labels": {"x": "labels", "y": {phases: "validation"}}},
             {"epsilon by labels": {"x": "labels", "y": {phases: "epsilon"}}},
+            *pictures,
         ],
     }

@@ -17,7 +17,7 @@ def report(
     folder: CampaignDir,
     metrics: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Also write metrics.json and phases.csv, for DVC."),
+        typer.Option(metavar="FOLDER", help="Also write figures and pictures there, for DVC."),
     ] = None,
 ) -> None:
     """Write the report of a run again from its files, and print its path.

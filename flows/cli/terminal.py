@@ -107,7 +107,12 @@ def leave_at_once(sentence: str, code: int) -> NoReturn:
 
 
 def print_table(table: Table) -> None:
-    """Prints a table, numbers aligned to the right, words to the left."""
+    """Prints a table, numbers aligned to the right, words to the left.
+
+    One whose words would be broken, and not if it lay on its side, lies on its side.
+    """
+    if _spare(table, out.width) < 0 <= _spare(on_its_side := _turned(table), out.width):
+        table = on_its_side
     rich = RichTable(
         title=f"\n{table.title}",
         title_justify="left",
@@ -129,18 +134,40 @@ def _widths(table: Table, room: int) -> list[int] | list[None]:
     """Widths of columns that break no word, if the room allows it; else rich decides."""
     cells = [table.columns, *table.rows]
     numbers = range(len(table.columns))
-    whole = [max(len(row[index]) for row in cells) for index in numbers]
-    words = [
-        max(len(word) for row in cells for word in row[index].split() or [""]) for index in numbers
-    ]
-    lines = 3 * len(words) - 1
-    spare = room - sum(words) - lines
-    if spare < 0 or sum(whole) + lines <= room:
+    whole, words = [max(len(row[index]) for row in cells) for index in numbers], _longest(table)
+    spare = _spare(table, room)
+    if spare < 0 or sum(whole) + _lines(table) <= room:
         return [None] * len(whole)
-    for index in reversed(numbers):
+    # The least first: a figure and its unit stay in one line, and sentences are broken.
+    for index in sorted(numbers, key=lambda number: whole[number] - words[number]):
         more = min(spare, whole[index] - words[index])
         words[index], spare = words[index] + more, spare - more
     return words
+
+
+def _longest(table: Table) -> list[int]:
+    """The longest word of each column."""
+    cells = [table.columns, *table.rows]
+    return [
+        max(len(word) for row in cells for word in row[index].split() or [""])
+        for index in range(len(table.columns))
+    ]
+
+
+def _lines(table: Table) -> int:
+    """What lies between columns."""
+    return 3 * len(table.columns) - 1
+
+
+def _spare(table: Table, room: int) -> int:
+    """What is left of a line where no word is broken; below 0 where some are."""
+    return room - sum(_longest(table)) - _lines(table)
+
+
+def _turned(table: Table) -> Table:
+    """A column for each row, below what the first one has."""
+    first, *others = zip(table.columns, *table.rows, strict=True)
+    return Table(table.title, first, tuple(others))
 
 
 def how_to_open_mlflow(uri: str) -> str:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from prefect import Flow
 from prefect.client.schemas.actions import DeploymentScheduleCreate
-from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions
-from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.client.schemas.objects import (
+    ConcurrencyLimitStrategy,
+    ConcurrencyOptions,
+    DeploymentSchedule,
+)
+from prefect.client.schemas.schedules import (
+    SCHEDULE_TYPES,
+    CronSchedule,
+    IntervalSchedule,
+    RRuleSchedule,
+)
 from prefect.client.schemas.sorting import AutomationSort
 from prefect.exceptions import ObjectNotFound
 from prefect.flows import load_flow_from_entrypoint
@@ -28,10 +37,10 @@ from flows.ops.deployments import (
     MARK,
     TAG,
     Deployment,
-    DeploymentSchedule,
     WorkPool,
     version,
 )
+from flows.ops.deployments import DeploymentSchedule as WantedSchedule
 from flows.ops.prefect_connection import DeployError
 from flows.ops.work_pools import Change, Done, set_up_pool
 
@@ -105,6 +114,30 @@ def take_down(client: SyncPrefectClient, only: Sequence[Deployment] = ()) -> lis
     return done
 
 
+def in_words(schedules: Sequence[DeploymentSchedule | DeploymentScheduleCreate]) -> str:
+    """When a deployment runs by itself, as its page shows it; empty where it never does.
+
+    Args:
+      schedules: as the server has them, or is to have them.
+    """
+    return " and ".join(
+        f"{_rhythm(each.schedule)}{'' if each.active else ' (switched off)'}" for each in schedules
+    )
+
+
+def _rhythm(schedule: SCHEDULE_TYPES) -> str:
+    zone = getattr(schedule, "timezone", None) or "UTC"
+    if isinstance(schedule, IntervalSchedule):
+        seconds = schedule.interval.total_seconds()
+        every = "minute" if seconds == 60 else f"{seconds / 60:g} minutes"
+        return f"every {every} ({zone})"
+    if isinstance(schedule, CronSchedule):
+        return f"by cron {schedule.cron} ({zone})"
+    if isinstance(schedule, RRuleSchedule):
+        return f"by rrule {' '.join(schedule.rrule.split())} ({zone})"
+    return "at no time"
+
+
 def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
     flow: Flow[..., Any] = load_flow_from_entrypoint(wanted.entrypoint, use_placeholder_flow=False)
     schema = json.loads(json.dumps(parameter_schema(flow).model_dump(exclude_unset=True)))
@@ -120,7 +153,7 @@ def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
         "work_pool_name": wanted.pool,
         "work_queue_name": wanted.queue or "default",
     }
-    schedules = [_schedule(wanted.schedule)] if wanted.schedule else []
+    schedules, before = [_schedule(wanted.schedule)] if wanted.schedule else [], ""
     try:
         there = client.read_deployment_by_name(wanted.full_name)
     except ObjectNotFound:
@@ -131,7 +164,8 @@ def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
         ]
         same = (there.global_concurrency_limit is not None) is wanted.alone
         if same and same_time and all(getattr(there, key) == value for key, value in facts.items()):
-            return _told(wanted, Done.KEPT)
+            return _told(wanted, Done.KEPT, there.schedules)
+        before = "" if same_time else in_words(there.schedules)
         if same_time:  # written anew with the rest: switched off stays switched off
             active = [schedule.active for schedule in there.schedules]
             pairs = zip(schedules, active, strict=True)
@@ -146,11 +180,18 @@ def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
         concurrency_options=_CANCEL_NEW if wanted.alone else None,
         **facts,
     )
-    return _told(wanted, done)
+    return _told(wanted, done, schedules, before)
 
 
-def _told(wanted: Deployment, done: Done) -> Change:
-    about = f"pool {wanted.pool}{_when(wanted.schedule)}"
+def _told(
+    wanted: Deployment,
+    done: Done,
+    schedules: Sequence[DeploymentSchedule | DeploymentScheduleCreate],
+    before: str = "",
+) -> Change:
+    """What became of a deployment, and when it runs by itself: as the server has it."""
+    about = ", ".join(filter(None, [f"pool {wanted.pool}", in_words(schedules)]))
+    about += f"; no longer {before}" if before else ""
     return Change(kind="deployment", name=wanted.full_name, done=done, about=about)
 
 
@@ -189,7 +230,7 @@ def _block(client: SyncPrefectClient, name: str) -> Any:
     )
 
 
-def _schedule(schedule: DeploymentSchedule) -> DeploymentScheduleCreate:
+def _schedule(schedule: WantedSchedule) -> DeploymentScheduleCreate:
     if schedule.interval is not None:
         return DeploymentScheduleCreate(
             schedule=IntervalSchedule(
@@ -204,15 +245,6 @@ def _schedule(schedule: DeploymentSchedule) -> DeploymentScheduleCreate:
 
 def _times(there: DeploymentResponse) -> list[dict[str, Any]]:
     return [schedule.schedule.model_dump(mode="json") for schedule in there.schedules]
-
-
-def _when(schedule: DeploymentSchedule | None) -> str:
-    if schedule is None:
-        return ""
-    if schedule.interval is not None:
-        every = schedule.interval
-        return ", every minute" if every == timedelta(minutes=1) else f", every {every}"
-    return f", by cron {schedule.cron} ({schedule.timezone})"
 
 
 def _all(read: Callable[..., list[Any]]) -> Iterator[Any]:

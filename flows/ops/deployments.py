@@ -178,12 +178,17 @@ _WATCH = Deployment(
     about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
     alone=True,
 )
-_NEW = Deployment(
-    flow="new-campaign",
-    name="new-campaign",
-    entrypoint="flows.new_campaign.new_campaign",
-    pool=CAMPAIGNS,
-    about="Starts a campaign on your data: a short form, from which all settings follow.",
+# Short ones first: what people look for.
+_NEW = tuple(
+    Deployment(
+        flow=f"new-{kind.name}",
+        name=f"new-{kind.name}",
+        entrypoint=f"flows.new_run.new_{kind.name}",
+        pool=CAMPAIGNS,
+        about=f"Starts {kind.in_sentences}: a short form, from which all settings follow.",
+    )
+    for kind in KINDS.values()
+    if kind.short_form is not None
 )
 _CAPC = Deployment(
     flow="capc",
@@ -193,7 +198,7 @@ _CAPC = Deployment(
     queue=CAMPAIGNS,
     about="Asks sites that do not trust each other, and learns from the labels that they give.",
 )
-_DEPLOYED = (_NEW, *_RUNS.values(), _CAPC, *_ON_POOLS, _AUDIT, _COLLECT, _WATCH)
+_DEPLOYED = (*_NEW, *_RUNS.values(), _CAPC, *_ON_POOLS, _AUDIT, _COLLECT, _WATCH)
 # Which function runs a flow: all that a worker of ours ever runs.
 ENTRYPOINTS = {deployment.flow: deployment.entrypoint for deployment in _DEPLOYED}
 FLOWS = tuple(ENTRYPOINTS)
@@ -301,22 +306,12 @@ def _named(usual_one: Deployment, config: RunConfig, about: str) -> Deployment:
 
 def _of_watch(config: WatchConfig) -> Deployment:
     # No schedule: a look is no run that people should see. The desk looks as these settings say.
-    how = f"by cron {config.cron} ({config.timezone})" if config.cron else _every(config.minutes)
     return replace(
         _WATCH,
         name=config.name,
-        about=f"Looks for new Parquet files in {config.folder}; dpal desk does so {how}.",
+        about=f"Looks for new Parquet files in {config.folder}; dpal desk does so {config.rhythm}.",
         parameters={"config": config.model_dump(mode="json")},
     )
-
-
-def _every(minutes: float) -> str:
-    """How often, in words.
-
-    >>> _every(1.0), _every(5.0)
-    ('every minute', 'every 5 minutes')
-    """
-    return "every minute" if minutes == 1 else f"every {minutes:g} minutes"
 
 
 def _trains_on(deployment: Deployment) -> str | None:

@@ -125,9 +125,9 @@ class Desk:
         for name, looked in found.items():
             before = self._watches.get(name)
             if before is None:
-                every = looked.config
-                how = f"by cron {every.cron}" if every.cron else f"every {every.minutes:g} minutes"
-                out.print(f"watch {name}: {every.folder} is looked at {how}", markup=False)
+                config = looked.config
+                said = f"watch {name}: {config.folder} is looked at {config.rhythm}"
+                out.print(said, markup=False)
             else:
                 looked.process, looked.answer = before.process, before.answer
         for name in self._watches.keys() - found.keys():

@@ -25,10 +25,11 @@ def examine(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Yields findings for the installation, the folders, the servers and the databases."""
     for check in (_python, _packages, _web_framework, _device, _artifacts, _data, _remote):
         yield check(config)
-    yield _prefect(config)
-    yield from doctor_access.prefect_doors()
-    yield from doctor_stack.prefect_parts(config)
-    yield from doctor_stack.prefect_clock()
+    yield (server := _prefect(config))
+    if not server.advice:  # else there is nothing more to be learned from it
+        yield from doctor_access.prefect_doors()
+        yield from doctor_stack.prefect_parts(config)
+        yield from doctor_stack.prefect_clock()
     yield from doctor_stack.mlflow_login(config)
     yield from doctor_stack.ledger(config)
     yield from doctor_stack.places(config)

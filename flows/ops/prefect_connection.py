@@ -46,6 +46,11 @@ def prefect_server() -> Iterator[SyncPrefectClient]:
     try:
         with get_client(sync_client=True) as client:
             yield client
+    except httpx.ReadTimeout as error:  # it took the question: starting another would not help
+        raise DeployError(
+            f"Prefect at {place} is there, and has not answered; it is busy or stuck: wait, or see "
+            "its log, then type the same again"
+        ) from error
     except httpx.TransportError as error:
         raise DeployError(
             f"Prefect at {place} does not answer ({type(error).__name__}); start it with "

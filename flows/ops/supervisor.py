@@ -19,6 +19,7 @@ from dpal.errors import DpalError
 
 _SETTLED_SECONDS = 60.0  # who lives longer starts anew without delay
 _LONGEST_PAUSE = 60.0
+_SILENT_SECONDS = 15.0  # a person may be told nothing for so long
 _GRACE_SECONDS = 35.0  # a training has 30 to finish its step and persist it
 
 COMMAND = "flows.cli.main"  # what `python -m` runs as `dpal`
@@ -88,7 +89,7 @@ class Supervisor:
             self._await(running)
 
     def _await(self, running: _Running) -> None:
-        part = running.part
+        part, said = running.part, time.monotonic()
         while part.answers is not None and not _answers(part.answers):
             ended = running.process.poll()
             if ended is not None or time.monotonic() > running.since + part.patience:
@@ -96,6 +97,12 @@ class Supervisor:
                 raise ServeError(
                     f"{part.name} {how}; {self._log(part)} says why (its last line: "
                     f"{_last_line(self._log(part))}), nothing else was touched"
+                )
+            if time.monotonic() > said + _SILENT_SECONDS:
+                said = time.monotonic()
+                self._say(
+                    f"{part.name} does not answer yet, after {said - running.since:.0f} s of at "
+                    f"most {part.patience:.0f}"
                 )
             time.sleep(0.5)
         if part.answers is not None:

@@ -128,7 +128,7 @@ def _shown(campaign: Campaign, run: TrackedRun, *, model: str | None = None) -> 
     return {
         **run.log_anew(tables, spent.figure, "figures/spent.png"),
         "dpal.spent": spent.words,
-        NOTE: campaign_note(campaign, spent=spent.in_markdown(), model=model),
+        NOTE: campaign_note(campaign, spent=spent, model=model),
     }
 
 
@@ -167,7 +167,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         run.log_metrics(_metrics(phases[-1]))
         run.log_dict(plain(phase), "phase.json")
         run.log_table_once(ledger_story(campaign), _LEDGER)
-        run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
+        _log_curves(campaign, run, phases, last=False)
 
 
 def _track_campaign(campaign: Campaign) -> str:
@@ -176,9 +176,7 @@ def _track_campaign(campaign: Campaign) -> str:
         return str(existing.info.run_id)
     run = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()
-    run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
-    unit = campaign.plan.spec.target.unit
-    run.log_figure(validation_figure(phases, unit), "figures/accuracy.png")
+    _log_curves(campaign, run, phases, last=True)
     run.log_files(*campaign.folder.reports, *campaign.folder.certified)
     last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.epsilon}
     if (shown := _metrics(reached(campaign.folder))) != _metrics(phases[-1]):
@@ -203,6 +201,18 @@ def _track_campaign(campaign: Campaign) -> str:
     run.end(FINISHED)
     run.set_tags({ENDED: "true"})
     return run.run_id
+
+
+def _log_curves(
+    campaign: Campaign, run: TrackedRun, phases: Sequence[Mapping[str, Any]], *, last: bool
+) -> None:
+    """Draws what changed from phase to phase; of one phase that would be a point."""
+    if len(phases) < 2:
+        return
+    run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
+    if last:
+        unit = campaign.plan.spec.target.unit
+        run.log_figure(validation_figure(phases, unit), "figures/accuracy.png")
 
 
 def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:

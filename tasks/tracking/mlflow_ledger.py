@@ -58,10 +58,14 @@ class Spent:
         """In a tag's length."""
         return f"{self.epsilon:.4f} of {self.promised:g}, {self.left:.4f} left"
 
+    @property
+    def line(self) -> str:
+        """The first line of a description: MLflow folds what comes below a few of them."""
+        return f"**Spent:** epsilon {self.words}."
+
     def in_markdown(self) -> str:
         """Both tables, for a description."""
-        rows = self.table.rows
-        told = [f"**Spent:** epsilon {self.words}."]
+        rows, told = self.table.rows, list[str]()
         if len(rows) > _MOST_ROWS:
             told.append(f"The newest {_MOST_ROWS} of {len(rows)} releases; all are in `{SPENT}`.")
         shown = Table(self.table.title, self.table.columns, rows[-_MOST_ROWS:])

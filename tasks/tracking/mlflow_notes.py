@@ -26,6 +26,7 @@ from dpal.reports.verify_commands import ELSEWHERE, verify_here
 from dpal.runs.campaign import Campaign
 from dpal.runs.open_ledger import key_word
 from dpal.runs.released_phase import reached, released_figures, released_phase
+from tasks.tracking.mlflow_ledger import Spent
 
 NOTE = "mlflow.note.content"
 
@@ -54,14 +55,13 @@ RUNS_VIEW = "?workflowType=machine_learning"
 VIEW = "mlflow.sharedViewState.campaigns"
 # Else MLflow opens the experiment on its pages for language models.
 KIND, CLASSIC = "mlflow.experimentKind", "custom_model_development"
+# As many as fit a page: MLflow shows tags last, and what is left is one.
 _COLUMNS = (
-    "tags.`dpal.state`",
-    "tags.`dpal.spent`",
     "metrics.`validation_accuracy`",
-    "metrics.`labels`",
     "metrics.`campaign_epsilon`",
     *(f"params.`{name}`" for name in ("epsilon", "delta", "adjacency", "unit")),
-    *(f"params.`{name}`" for name in ("selection", "strategy")),
+    "tags.`dpal.spent`",
+    "tags.`dpal.state`",
 )
 CAMPAIGNS_VIEW = json.dumps(
     {
@@ -98,22 +98,25 @@ def prefect_pages() -> str:
     return str(named).rstrip("/")
 
 
-def campaign_note(campaign: Campaign, *, spent: str | None = None, model: str | None = None) -> str:
+def campaign_note(
+    campaign: Campaign, *, spent: Spent | None = None, model: str | None = None
+) -> str:
     """The description of a campaign's run.
 
     Args:
       campaign: what it is of.
-      spent: what was spent by now and is left, in Markdown; None where nothing is held.
+      spent: what was spent by now and is left; None where nothing is held.
       model: address of its registered model, once it is finished.
     """
     folder, finished = campaign.folder, model is not None
     phases, total = folder.finished_phases(), len(campaign.plan.phases)
     place, unit = shlex.quote(str(campaign.folder.root)), campaign.plan.spec.target.unit
     told = [
+        *([] if spent is None else [spent.line]),
         f"**Promised:** {promise(campaign.certified.summary())}.",
         f"**State:** {state_in_words(len(phases), total, finished=finished)}. "
         + _so_far(reached(folder) if phases else None, unit),
-        *([] if spent is None else [spent]),
+        *([] if spent is None else [spent.in_markdown()]),
     ]
     told += [f"**Mind:** phase {number}: {words}." for number, words in worse_phases(phases)]
     told += [f"**Mind:** {said}" for said in worthless_tags(released_figures(folder)).values()]

@@ -115,7 +115,8 @@ def _track_spent(run: Run[Any]) -> None:
     entries = run.known_entries()
     story = _readable(entry for entry in entries if entry.campaign in _names(run))
     tables = {SPENT: spent.as_frame(), _LEDGER: story}
-    note = f"**Promised:** {promise(run.certified.summary())}.\n\n{spent.in_markdown()}"
+    promised = f"**Promised:** {promise(run.certified.summary())}."
+    note = "\n\n".join([spent.line, promised, spent.in_markdown()])
     told.set_tags(
         {
             **told.log_anew(tables, spent.figure, "figures/spent.png"),
@@ -167,11 +168,13 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
     }
     spent = spent_by(run)
     if spent is not None:
-        tags |= {"dpal.spent": spent.words, NOTE: f"{spent.in_markdown()}\n\n{tags[NOTE]}"}
+        note = "\n\n".join([spent.line, spent.in_markdown(), tags[NOTE]])
+        tags |= {"dpal.spent": spent.words, NOTE: note}
     entries = run.known_entries()
     names = _names(run)
     with finished_run(existing, name, tags, day=day_of_plan(names, entries)) as told:
-        told.log_params({**tracked.parameters, "accountant": plan.accountant.value})
+        promised = {**_promised(run), "accountant": plan.accountant.value}
+        told.log_params({**promised, **tracked.parameters})
         told.log_metrics(tracked.figures)
         for file, values in {"plan.json": run.certified.summary(), **tracked.records}.items():
             told.log_dict(values, file)

@@ -169,7 +169,7 @@ def test_only_the_stacks_own_hosts_are_asked_and_its_pages_work(stack, chrome, t
     for artifact, text in (
         ("ledger.json", "phase-0/training"),
         ("certificate.json", "adjacency"),
-        ("figures/accuracy.png", "accuracy.png"),
+        ("figures/spent.png", "spent.png"),
     ):
         open_page(chrome, f"{page}/artifacts/{artifact}", text)
     open_page(chrome, f"{page}/artifacts/report.html", "report.html")

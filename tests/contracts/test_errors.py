@@ -40,7 +40,7 @@ PUBLIC = {
     "dpal/certificate/exports.py": "a signature is public",
     **{
         f"dpal/config/{name}.py": "settings"
-        for name in ("campaign", "pate", "vote", "improvement", "watch", "capc", "brief")
+        for name in ("campaign", "pate", "vote", "improvement", "watch", "capc", "briefs")
     },
     "dpal/data/inbox/folder.py": "an address in the settings, or a storage asked for names",
     "dpal/ledger/database.py": "the ledger holds no record",

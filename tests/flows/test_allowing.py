@@ -60,6 +60,21 @@ def model_order(**sections: Any) -> dict[str, Any]:
 
 START: dict[str, Callable[[], dict[str, Any]]] = {
     "new-campaign": lambda: {"config": {"name": "clinic", "data": "pool.parquet"}},
+    "new-public": lambda: {
+        "config": {"name": "better", "campaign": "clinic", "public": "public.parquet"}
+    },
+    "new-pate": lambda: {
+        "config": {
+            "name": "votes",
+            "data": "pool.parquet",
+            "public": "public.parquet",
+            "validation": "validation.parquet",
+            "why_public": "made up",
+        }
+    },
+    "new-vote": lambda: {
+        "config": {"name": "votes", "ballots": ["ballots.parquet"], "records": 5000}
+    },
     "campaign": lambda: {"config": campaign()},
     "public": lambda: {"config": {"kind": "public", "name": "better"}},
     "pate": lambda: {"config": {"kind": "pate", "name": "votes"}},

@@ -19,6 +19,7 @@ import psutil
 import pytest
 import yaml
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.schedules import SCHEDULE_TYPES, IntervalSchedule, RRuleSchedule
 from prefect.events import EventTrigger, ResourceSpecification
 
 from dpal.errors import ConfigError
@@ -198,6 +199,30 @@ def test_looks_that_an_earlier_version_scheduled_are_taken_off_the_clock(orchest
         for one in (collect, watch):
             assert client.read_deployment_by_name(one.full_name).schedules == []
         take_down(client)
+
+
+def test_schedules_are_told_as_the_server_has_them(orchestrated, workplace):
+    """Also those that a person made on the page, and which a file without a clock takes away."""
+    dated = from_file(write_config(workplace / "c.yaml", name="dated", runtime__cron="0 6 * * 1"))
+    plain = from_file(write_config(workplace / "d.yaml", name="plain"))
+    by_hand: list[SCHEDULE_TYPES] = [
+        IntervalSchedule(interval=timedelta(minutes=90), timezone="Europe/Berlin"),
+        RRuleSchedule(rrule="FREQ=WEEKLY;BYDAY=MO", timezone="Asia/Tokyo"),
+    ]
+    with get_client(sync_client=True) as client:
+        make([dated, plain], pools_of({}, {}), {})
+        there = client.read_deployment_by_name("campaign/dated")
+        client.update_deployment_schedule(there.id, there.schedules[0].id, active=False)
+        other = client.read_deployment_by_name("campaign/plain")
+        client.create_deployment_schedules(other.id, [(each, True) for each in by_hand])
+        told = {one.name: one.about for one in make([dated, plain], pools_of({}, {}), {})}
+        again = {one.name: one.about for one in make([dated, plain], pools_of({}, {}), {})}
+        take_down(client)
+    assert told["campaign/dated"].endswith(", by cron 0 6 * * 1 (UTC) (switched off)")
+    kept, gone = told["campaign/plain"].split("; no longer ")
+    assert kept == again["campaign/plain"] == "pool campaigns"
+    assert "every 90 minutes (Europe/Berlin)" in gone
+    assert "FREQ=WEEKLY;BYDAY=MO (Asia/Tokyo)" in gone and "by rrule" in gone and "\n" not in gone
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from flows.ops.automations import SILENT
 from flows.ops.deploy import take_down
 from flows.ops.deployments import pools_of
 from flows.ops.desk import VARIABLE, _tell_alive
+from flows.ops.prefect_connection import DeployError, prefect_server
 from tests.conftest import write_blobs
 from tests.postgres import postgres, postgres_server  # noqa: F401
 
@@ -92,11 +93,26 @@ def test_a_server_that_is_gone_is_said_once(small, monkeypatch):
 
 
 def test_a_server_that_is_slow_is_not_called_dead(small, monkeypatch):
+    from prefect.settings import (
+        PREFECT_API_REQUEST_TIMEOUT,
+        PREFECT_API_URL,
+        temporary_settings,
+    )
+
     monkeypatch.setattr(doctor, "_PATIENCE_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are taken, and wait
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
         monkeypatch.setenv("PREFECT_API_URL", url)
-        slow = next(one for one in doctor.examine(small()) if one.what == "prefect")
+        [slow] = [one for one in doctor.examine(small()) if one.what == "prefect"]
+        wait = {PREFECT_API_URL: url, PREFECT_API_REQUEST_TIMEOUT: 0.5}
+        monkeypatch.setenv("PREFECT_CLIENT_MAX_RETRIES", "0")
+        with (
+            temporary_settings(updates=wait),
+            pytest.raises(DeployError) as refused,
+            prefect_server() as client,
+        ):
+            client.read_work_pools()
+    assert "dpal serve" not in str(refused.value)
     assert "0.5 s" in slow.state
     assert "dpal serve" not in slow.advice
     gone = next(one for one in doctor.examine(small()) if one.what == "prefect")

@@ -30,7 +30,7 @@ from prefect.settings import (
 from dpal.book.book_file import BookSet
 from dpal.book.cells import BookCell
 from dpal.book.run_cell import CellOrder
-from dpal.config.brief import CampaignBrief
+from dpal.config.briefs import CampaignBrief, ImprovementBrief, VotesBrief, VotingBrief
 from dpal.config.campaign import parse_config
 from dpal.config.improvement import parse_public
 from dpal.config.pate import parse_pate
@@ -52,6 +52,9 @@ INJECTIONS = 200
 FIRST = {
     "run_campaign": "watching_for_cancellation",
     "new_campaign": "require_allowed",
+    "new_public": "require_allowed",
+    "new_pate": "require_allowed",
+    "new_vote": "require_allowed",
     "make_book": "open_book",
     "make_book_cell": "make_cell",
     "improve_model": "conduct",
@@ -80,6 +83,19 @@ def parameters(place):
         "make_book": (place / "book.yaml", place, config.runtime),
         "make_book_cell": (CellOrder(cell=cell, about=about, folder=place),),
         "new_campaign": (CampaignBrief(name="trapped", data=place / "pool.parquet"),),
+        "new_public": (
+            ImprovementBrief(name="trapped", campaign="first", public=place / "public.parquet"),
+        ),
+        "new_pate": (
+            VotingBrief(
+                name="trapped",
+                data=place / "pool.parquet",
+                public=place / "public.parquet",
+                validation=place / "validation.parquet",
+                why_public="made up",
+            ),
+        ),
+        "new_vote": (VotesBrief(name="trapped", ballots=[place / "ballots.parquet"], records=9),),
         "improve_model": (parse_public(name),),
         "vote_and_learn": (parse_pate(name),),
         "train_phase": (order,),

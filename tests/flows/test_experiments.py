@@ -54,7 +54,11 @@ def test_experiments_are_run_compared_and_drawn_by_dvc(workplace, orchestrated):
     change = json.loads(by_hand("dvc", "metrics", "diff", "HEAD", "strict", "--json"))
     assert change["results/metrics.json"]["epsilon.promised"]["diff"] == -6.0
     plots = json.loads(by_hand("dvc", "plots", "diff", "HEAD", "strict", "--json"))["data"]
-    assert set(plots) == {"validation by labels", "epsilon by labels"}
+    pictures = {"results/validation.png", "results/epsilon.png"}
+    assert set(plots) == {"validation by labels", "epsilon by labels", *pictures}
+    # Its page shows these where there is no internet, which the others need.
+    page = Path(by_hand("dvc", "plots", "diff", "HEAD", "strict").strip().removeprefix("file://"))
+    assert page.read_text(encoding="utf-8").count("<img") == len(pictures) * 2
     points = plots["validation by labels"][0]["content"]["data"]["values"]
     for revision in ("HEAD", "strict"):
         labels = [int(point["labels"]) for point in points if point["rev"] == revision]

@@ -76,6 +76,7 @@ def test_the_second_file_starts_a_rerun_with_what_is_left(place):
     assert "Campaign clinic-0001 on 1 file is finished" in first.stdout
     assert "block 1 has 400 new" in second.stderr
     assert "Campaign clinic-0002 on 2 files is finished" in second.stdout
+    assert "2 campaigns: 2 finished. " in second.stdout
     old, new = CampaignFolder(Path("artifacts/clinic-0002")).read_record()["plan"]["blocks"]
     assert (old["block"], old["size"], new["block"], new["size"]) == (0, 600, 1, 400)
     assert new["participation"] == 1.0

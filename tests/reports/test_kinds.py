@@ -156,7 +156,7 @@ def test_voting_tells_labels_methods_and_why(votes):
     report = private_voting(votes)
     page, text = sound(html_of(report)), markdown_of(report)
     assert "Votes lose to DP-SGD: AUC 0.600 against 0.800." in page.text
-    assert "80.0% of the" in page.text
+    assert "80.00 % of the" in page.text
     assert [str(one["alt"]).partition(" ")[0] for one in page.named("img")] == ["AUC", "BAC"]
     assert "| calm  |      12 |             0.600 |  0.800 |" in text
     assert "| loud  |      12 |                 - |      - |" in text
@@ -186,8 +186,8 @@ def test_an_account_tells_answers_and_reasons_as_text(votes):
     assert "old: <b>others</b>" in page.text.lower()
     assert "&lt;b>others" in markdown_of(report)
     answered = next(one for one in report.blocks(Table) if one.title == "Released labels")
-    assert answered.rows[0] == ("calm", "100.0%", "100.0%")
-    assert answered.rows[2] == ("short", "0.0%", "-")
+    assert answered.rows[0] == ("calm", "100.00 %", "100.00 %")
+    assert answered.rows[2] == ("short", "0.00 %", "-")
 
 
 def test_a_run_without_ledger_or_certificate_says_so(improved):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from prefect.cache_policies import NO_CACHE
@@ -95,6 +96,17 @@ def test_a_flow_ends_in_a_state_in_place_of_raising():
     assert stopped.name == "Cancelled"
     with pytest.raises(KeyboardInterrupt):
         boundary.flow()(raising(KeyboardInterrupt())).fn(None)
+
+
+@pytest.mark.usefixtures("orchestrated")
+@pytest.mark.parametrize("error", [DataError("the pool is empty"), ValueError(SECRET)])
+def test_the_page_of_a_run_says_a_refusal_in_its_sentence_and_not_how_it_was_called(caplog, error):
+    broken = boundary.task()(raising(error))
+    state: Any = boundary.flow(name="refused")(lambda: broken(None))(return_state=True)
+    said = [record for record in caplog.records if record.name == "prefect.task_runs"]
+    first = next(record for record in said if record.levelname == "ERROR")
+    assert first.getMessage() == state.message
+    assert first.exc_info is None and "\n" not in first.getMessage()
 
 
 def test_a_task_that_draws_noise_is_never_tried_again_and_nothing_is_kept():
