@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, Release
 from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.near_records import labels_of_votes
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.two_worlds import two_worlds
 from dpal.errors import ParameterError
 from dpal.planning.voting_plan import COHORT, VotingPlan
-from dpal.privacy import Adjacency
+from dpal.privacy import Adjacency, Unit
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.draw_answers import UNANSWERED, release
@@ -124,29 +125,36 @@ def near_findings(
     near, rule = plan.spec.near, plan.spec.rule
     if near is None:
         raise ParameterError("teachers vote in this plan, and no records")
-    charge = Charge(cohorts=(COHORT,), event=near.event(rule.sigma, plan.target.adjacency))
+    (event,) = replace(near, blocks=0).events(rule, plan.target.adjacency, (near.votes,))
+    charge = Charge(cohorts=(COHORT,), event=event)
     attack = Release(name="attack", kind=VOTING, phase=0, charges=(charge,))
     claim = campaign_epsilon([attack], plan.target, accountant=plan.accountant)
-    asked = NeighbourVotes(classes=rule.labels, votes=near.votes, sigma=rule.sigma)
-    places, others = np.zeros((1, 1)), math.ceil(10 * rule.sigma)
+    several = labels_of_votes(rule) is not None
+    asked = NeighbourVotes(classes=rule.labels, votes=near.votes, sigma=rule.sigma, several=several)
+    # Of a group two records are at the same place, and cast one vote.
+    owned = 2 if plan.target.unit is Unit.GROUP else 1
+    places, groups = np.zeros((owned, 1)), np.zeros(owned, np.int64)
+    others = math.ceil(10 * rule.sigma)
     findings = []
-    for label, means in ((-1, "blank"), (1, "of another class")):
+    for label, means in ((-1, "blank"), (0 if several else 1, "of another class")):
         if means != "blank" and plan.target.adjacency is Adjacency.ZERO_OUT:
             continue
-        rng, scores = fresh(), []
-        for own in (0, label):
+        rng, scores, first = fresh(), [], 1 if several else 0
+        for own in (first, label):
+            labels = np.full((owned, rule.labels) if several else owned, own)
             told = []
             for _ in range(transcripts):
                 # More queries than it may vote on: it is silent on the rest.
-                records = VotingRecords(asked, places, np.array([own]))
+                records = VotingRecords(asked, places, labels, groups=groups)
                 counts = records.cast(np.zeros((2 * near.votes, 1)), np.ones(2 * near.votes))
                 # Others vote for two classes as often and for no third, so that one vote matters
-                # most: how many there are, nobody is promised.
-                counts[:, :2] += others
+                # most: how many there are, nobody is promised. Of labels as many say yes as no.
+                if not several:
+                    counts[:, :2] += others
                 said = near_answers(asked, counts, rng=rng).labels
-                told.append(float((said == 0).sum()) - float((said == 1).sum()))
+                told.append(float((said == first).sum()) - float((said == 1 - first).sum()))
             scores.append(np.array(told))
-        what = f"a record's votes on {near.votes:,} queries; else it is {means}"
+        what = f"a {plan.target.unit}'s votes on {near.votes:,} queries; else it is {means}"
         findings.append(two_worlds(what, scores[0], scores[1], claim, delta=plan.target.delta))
     return findings
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dpal.certificate.read_and_seal import FORMAT
+from dpal.privacy import Unit
 
 WHO_SEES = {
     "hidden": "nobody: models leave, and neither who was selected nor how many",
@@ -103,6 +104,19 @@ _NEAR = {
     "once, however many are asked",
     "partitions": "places are those of a public encoder, and distances are chosen by public "
     "records alone: this program's statement",
+}
+
+_NEAR_GROUPS = {
+    **_NEAR,
+    "ballot": "private records vote themselves: those of a group that are near a query cast one "
+    "vote together, the mean of theirs, by their own places, their own labels and how often the "
+    "group voted; it votes on at most so many queries of a block as `near` says, on each once, "
+    "however many are asked",
+}
+_NEAR_BLOCKS = {
+    "campaigns": "in so many last blocks as `near` says everybody may vote on every query, and is "
+    "charged for it: an answer depends on its query, on these records and on noise, and on no "
+    "other query",
 }
 
 _LISTED = {
@@ -258,11 +272,21 @@ def statements(kind: str, form: int = FORMAT, *, paper: bool = False) -> dict[st
     return {**_ALL[form][kind], **(_PAPER if paper and form > 1 else {})}
 
 
-def vote_statements(form: int = FORMAT, *, near: bool = False) -> dict[str, Any]:
+def vote_statements(
+    form: int = FORMAT,
+    *,
+    near: Mapping[str, Any] | None = None,
+    unit: Unit = Unit.RECORD,
+) -> dict[str, Any]:
     """The sentences of votes in a format.
 
     Args:
       form: number of the format.
-      near: whether single records vote near a query, in place of teachers.
+      near: how single records vote near a query, in place of teachers; None where they do not.
+      unit: what is protected.
     """
-    return {**statements("voting", form), **(_NEAR if near else {})}
+    said = statements("voting", form)
+    if not near:
+        return said
+    own = _NEAR if unit is Unit.RECORD else _NEAR_GROUPS
+    return {**said, **own, **(_NEAR_BLOCKS if near.get("blocks") else {})}

@@ -129,14 +129,14 @@ class VotingConfig(Section):
         None, ge=3, title="Records that vote"
     )
     """Single private records vote in place of teachers: those near a query, about so many of them,
-    in the space of data.extractor or data.backbone, which must be public; classes only. null lets
-    teachers vote."""
+    in the space of data.extractor or data.backbone, which must be public; those of a group
+    together, where groups are protected. null lets teachers vote."""
     votes: Count = Field(8, title="Votes of a record")
-    """With neighbours: queries of a round on which one record votes at most; it is silent then,
-    and pays for no more, however many are asked."""
+    """With neighbours: queries of a round on which one record, or one group, votes at most; it is
+    silent then, and pays for no more, however many are asked."""
     bar: NonNegativeFloat = 3.0
-    """With neighbours: noisy votes that the class in front must have, in standard deviations of
-    the noise; below it a query stays unanswered."""
+    """With neighbours: noisy votes that the class in front must have, or by how many yes and no of
+    a label must differ, in standard deviations of the noise; below it there is no answer."""
     queries: Count = 100
     """Public records that are labeled for the student."""
     rounds: int = Field(1, ge=1, le=100)
@@ -146,7 +146,8 @@ class VotingConfig(Section):
     the answers so far is least sure of by least_confidence, margin or entropy; free, as it reads
     public records and released answers alone."""
     blocks: int = Field(0, ge=0, le=MOST_BLOCKS - 1, title="Further blocks")
-    """Of block_size queries each, for campaigns whose labeler these teachers are."""
+    """Of block_size queries each, for campaigns whose labeler these teachers are. With neighbours,
+    all records vote on all of them, and each is charged."""
     block_size: Count = 100
     """Queries of a block."""
     gate: Annotated[str | int | None, choice("A label", "Its number", "None")] = None
@@ -159,10 +160,10 @@ class VotingConfig(Section):
 
     def _require_near(self) -> None:
         others = (self.threshold, self.answer_from, self.agreement, self.gate, self.limit)
-        if any(given is not None for given in others) or self.blocks or self.noises != 2:
+        if any(given is not None for given in others) or self.noises != 2:
             raise ValueError(
-                "voting.neighbours lets single records vote on classes, answered above voting.bar; "
-                "leave voting.threshold, answer_from, agreement, gate, limit, noises and blocks out"
+                "voting.neighbours lets single records vote, answered above voting.bar; leave "
+                "voting.threshold, answer_from, agreement, gate, limit and noises out"
             )
 
     @property

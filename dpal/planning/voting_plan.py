@@ -18,7 +18,7 @@ from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_
 from dpal.accounting.safe_search import smallest_safe
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
-from dpal.accounting.votes.near_records import NearRecords, require_near
+from dpal.accounting.votes.near_records import NearRecords, labels_of_votes, require_near
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
@@ -26,7 +26,7 @@ from dpal.canonical import LATER, plain, written_fields
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.vote_bounds import LESS_AGREEMENT, leave_chance, less_agreed
-from dpal.privacy import Accountant, PrivacyTarget, Unit
+from dpal.privacy import Accountant, PrivacyTarget
 
 SUMMARY = "votes/summary"
 COHORT = "0"  # every private record belongs to a teacher from the start
@@ -53,8 +53,9 @@ class VotingSpec:
         told to be small.
       agreement: public guess by which that bound was chosen, or the plain way instead: shares of
         the teachers on the side of the majority, each for as many queries.
-      near: single records vote near a query, in place of teachers, each on so many queries of a
-        block at most; `rule` is then of the classes, with so many voters as are expected.
+      near: single records, or groups as one, vote near a query, in place of teachers, each on so
+        many queries of a block at most; `rule` is then of the classes or labels, with so many
+        voters as are expected.
       charges: of each block, where an unanswered query is charged less than an answered one, and
         asking stops before they exceed their limit.
     """
@@ -96,13 +97,7 @@ class VotingSpec:
             self._require_gate()
 
     def _require_near(self) -> None:
-        """Requires records that are protected one by one, and votes that are charged by them."""
-        if self.target.unit is not Unit.RECORD:
-            raise ParameterError.before_release(
-                "records that vote themselves are protected one by one, and this promise is about "
-                "groups; let teachers vote (leave voting.neighbours out), or protect records "
-                "(teachers.group_column: null)"
-            )
+        """Requires votes that are charged by whoever casts them, and nothing beside."""
         require_near(self.rule)
         ways = (self.bound, self.gate, self.charges, self.summary_sigma)
         if any(way is not None for way in ways):
@@ -110,6 +105,8 @@ class VotingSpec:
                 "records that vote themselves are charged by their own votes; leave "
                 "voting.agreement, voting.gate and voting.answered_share out"
             )
+        if self.near is not None and self.near.blocks > len(self.blocks):
+            raise ParameterError.before_release("more blocks are for campaigns than there are")
 
     def _require_gate(self) -> None:
         """Requires a gate and dependents that are labels of yes-or-no votes."""
@@ -138,10 +135,19 @@ class VotingSpec:
     def events(self, queries: int) -> tuple[Event, ...]:
         """What a block of so many queries is charged as, whatever the votes are."""
         if self.near is not None:
-            return (self.near.event(self.rule.sigma, self.target.adjacency),)
+            once = replace(self.near, blocks=0)
+            return once.events(self.rule, self.target.adjacency, (queries,))
         if self.charges is not None:
             return (self.charges.event,)
         return self.rule.events(queries) if self.bound is None else (self.bound.event,)
+
+    def events_of_blocks(self) -> Iterator[tuple[Event, ...]]:
+        """What each block is charged as; some may be charged otherwise than others."""
+        if self.near is None:
+            yield from map(self.events, self.blocks)
+            return
+        for event in self.near.events(self.rule, self.target.adjacency, self.blocks):
+            yield (event,)
 
 
 @dataclass(frozen=True)
@@ -166,14 +172,12 @@ class VotingPlan(DecidedPlan):
             event = summary_event(self.spec.rule, self.spec.summary_sigma)
             charged = (Charge(cohorts=(COHORT,), event=event),)
             yield Release(name=SUMMARY, kind=VOTING, phase=0, charges=charged)
-        for number, queries in enumerate(self.spec.blocks, start=1):
+        for number, events in enumerate(self.spec.events_of_blocks(), start=1):
             yield Release(
                 name=block_name(number),
                 kind=VOTING,
                 phase=0,
-                charges=tuple(
-                    Charge(cohorts=(COHORT,), event=event) for event in self.spec.events(queries)
-                ),
+                charges=tuple(Charge(cohorts=(COHORT,), event=event) for event in events),
             )
 
     def release(self, name: str) -> Release:
@@ -286,9 +290,9 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
     if spec.near is not None and not epsilon <= spec.target.epsilon:
         raise PlanRejected(
             f"records that vote on {spec.near.votes:,} queries of each of {len(spec.blocks)} "
-            f"blocks with sigma {spec.rule.sigma:g} cost epsilon {epsilon:.4f} at delta "
-            f"{spec.target.delta:.3g}, and {spec.target.epsilon:g} is promised; lower voting.votes "
-            "or raise sigma"
+            f"blocks{_open_words(spec.near)} with sigma {spec.rule.sigma:g} cost epsilon "
+            f"{epsilon:.4f} at delta {spec.target.delta:.3g}, and {spec.target.epsilon:g} is "
+            "promised; lower voting.votes or raise sigma"
         )
     if not epsilon <= spec.target.epsilon:
         fits = most_queries(spec)
@@ -305,6 +309,11 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
     # Certificates state the other accountant, too: what it cannot add up is refused here.
     total_epsilon(spec.before, list(plan.releases()), spec.target)
     return CertifiedVoting(plan=plan, epsilon=epsilon, epsilon_oracle=voting_second_opinion(spec))
+
+
+def _open_words(near: NearRecords) -> str:
+    """Which blocks are charged for every query."""
+    return f", on all queries of the last {near.blocks}," if near.blocks else ""
 
 
 def voting_second_opinion(spec: VotingSpec) -> float:
@@ -378,11 +387,14 @@ def least_summary_sigma(spec: VotingSpec) -> float:
 
 def _too_little(spec: VotingSpec, queries: int) -> float:
     """A sigma whose mean loss is twice what is promised: too little, if every query is answered."""
-    moved = queries * spec.rule.squared_l2_sensitivity
+    moved: float = queries * spec.rule.squared_l2_sensitivity
     if spec.near is not None:
         # However many queries: a record moves as many counts as it votes on. Beyond an eighth so
         # much is told that losses are no numbers any more.
-        moved = len(spec.blocks) * spec.near.votes
+        numbers = range(1, len(spec.blocks) + 1)
+        votes = sum(spec.near.votes_in(number, spec.blocks) for number in numbers)
+        labels = labels_of_votes(spec.rule)
+        moved = votes if labels is None else votes * labels / 2
         return max(math.sqrt(moved / (8 * spec.target.epsilon + 8)), math.sqrt(moved) / 8)
     return math.sqrt(moved / (4 * spec.target.epsilon + 4))
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpal.accounting.cohort_spending import Accountant
 from dpal.certificate.promise import VOTES
 from dpal.certificate.sentences import vote_statements
+from dpal.privacy import Unit
 from dpal.reports.report import Block, Report, Table, capital, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.reports.validation_figures import percent
@@ -76,10 +77,16 @@ def rule_words(summary: Mapping[str, Any]) -> str:
     """How queries are answered, in a line."""
     near = summary.get("near")
     if near is not None:
+        single, group = summary["mechanism"] == "gnmax", summary["unit"] == "group"
+        what = "classes" if single else "labels"
+        who = "those of a group together, and each group" if group else "each"
+        above = f"above {near['bar']:g} of it"
+        if not single:
+            above = f"where yes and no are {near['bar']:g} of their noise apart"
         return (
             f"about {near['neighbours']:g} private records near a query vote on "
-            f"{summary['labels']} classes, each on at most {near['votes']:,} queries of a block, "
-            f"sigma {summary['sigma']:g}, answered above {near['bar']:g} of it"
+            f"{summary['labels']} {what}, {who} on at most {near['votes']:,} queries of a block, "
+            f"sigma {summary['sigma']:g}, answered {above}{_campaign_words(near)}"
         )
     limit = "" if summary["limit"] is None else f", limit {summary['limit']:g}"
     threshold = summary.get("threshold")  # plans of earlier versions do not say it
@@ -96,6 +103,12 @@ def rule_words(summary: Mapping[str, Any]) -> str:
         f"{summary['mechanism']} voting of {summary['teachers']} teachers on {summary['labels']} "
         f"labels, sigma {summary['sigma']:g}{limit}{checked}{gated}"
     )
+
+
+def _campaign_words(near: Mapping[str, Any]) -> str:
+    """Which blocks campaigns may ask for labels."""
+    blocks = near.get("blocks", 0)
+    return f"; the last {blocks:,} blocks are for campaigns, with votes on all" if blocks else ""
 
 
 def vote_cost_table(summary: Mapping[str, Any]) -> Table:
@@ -119,7 +132,9 @@ def _moved(summary: Mapping[str, Any]) -> str:
     near = summary.get("near")
     if near is None:
         return "one ballot replaced"
-    return f"a record's votes, at most {near['votes']:,} in each block"
+    most = f"at most {near['votes']:,} in each block"
+    rest = ", and on every query of those for campaigns" if near.get("blocks") else ""
+    return f"a {summary['unit']}'s votes, {most}{rest}"
 
 
 def _charge_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -387,7 +402,7 @@ def not_of_votes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _said(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return vote_statements(near=summary.get("near") is not None)
+    return vote_statements(near=summary.get("near"), unit=Unit(summary["unit"]))
 
 
 def _blocks_table(blocks: Sequence[ReleasedBlock]) -> Table:

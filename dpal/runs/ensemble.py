@@ -313,7 +313,12 @@ def voting_spec(
     )
     near = None
     if voting.neighbours is not None:
-        near = NearRecords(votes=voting.votes, neighbours=voting.neighbours, bar=voting.bar)
+        near = NearRecords(
+            votes=voting.votes,
+            neighbours=voting.neighbours,
+            bar=voting.bar,
+            blocks=voting.blocks,
+        )
     rule = VotingRule(
         mechanism=mechanism,
         teachers=config.teachers.count if near is None else math.ceil(near.neighbours),

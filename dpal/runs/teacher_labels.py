@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ from dpal.planning.voting_plan import block_name
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.make_report import write_reports
+from dpal.runs.near_votes import release_near_campaign
 from dpal.runs.notify import notify
 from dpal.runs.recorded_settings import recorded_as
 from dpal.runs.teachers import cast_votes, load_inputs
@@ -107,11 +109,6 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     # Their student was measured when they were made; they are asked now, and nothing is measured.
     measured = as_it_was_measured(teachers.validation)
     ensemble = plan_ensemble(teachers.model_copy(update={"validation": measured}))
-    if not ensemble.has_teachers:
-        raise LabelError.before_release(
-            f"in {name} private records voted near public ones (voting.neighbours), and "
-            "they answer nobody else; use an account in which teachers vote"
-        )
     if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
         raise LabelError.before_release(
             f"the teachers of {name} answer within a bound or after a gate, so that the label of a "
@@ -165,7 +162,7 @@ def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
         reserved = {entry.release for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
     taken = [number for number in numbers if block_name(number) in reserved]
     taken_purposes = {
-        pq.read_schema(account.ballots_file(number)).metadata[b"purpose"].decode()
+        (pq.read_schema(account.ballots_file(number)).metadata or {}).get(b"purpose", b"").decode()
         for number in taken
         if account.ballots_file(number).is_file()
     }
@@ -180,13 +177,7 @@ def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
 def _one_block(
     ensemble: Ensemble, asked: LabelingJob, names: list[str], purpose: str
 ) -> dict[str, Label]:
-    if names:
-        ids, inputs = load_inputs(asked.pool, _rows_of(asked, names))
-        ballots = cast_votes(ensemble, inputs)
-    else:
-        ids, inputs = load_inputs(ensemble.public, [0])
-        ids, ballots = [], cast_votes(ensemble, inputs).rows(slice(0, 0))
-    path = release_ballot_block(ensemble.account, ids, ballots, purpose=purpose, confidential=True)
+    path = _released(ensemble, asked, names, purpose)
     released_ids, labels = read_released(path)
     if asked.pool.task is Task.SINGLE_LABEL:
         answered = labels != UNANSWERED
@@ -200,6 +191,20 @@ def _one_block(
         for name, row in zip(released_ids, labels, strict=True)
         if (row != UNANSWERED).all()
     }
+
+
+def _released(ensemble: Ensemble, asked: LabelingJob, names: list[str], purpose: str) -> Path:
+    """The file with the labels of a block, by teachers or by records near a query."""
+    if names:
+        ids, inputs = load_inputs(asked.pool, _rows_of(asked, names))
+    else:
+        # Votes on some public record, and none of them counts: nobody was selected.
+        ids, inputs = load_inputs(ensemble.public, [0])
+        ids, inputs = [], inputs[:0] if not ensemble.has_teachers else inputs
+    if not ensemble.has_teachers:
+        return release_near_campaign(ensemble, ids, inputs, purpose=purpose)
+    ballots = cast_votes(ensemble, inputs).rows(slice(0, len(ids)))
+    return release_ballot_block(ensemble.account, ids, ballots, purpose=purpose, confidential=True)
 
 
 def _rows_of(

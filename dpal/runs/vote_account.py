@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,34 @@ def release_ballot_block(
       ParameterError: no block is left, or it is too small for so many queries.
       BudgetExceeded: the promise does not cover it. Nothing was released.
     """
-    plan, table = account.certified.plan, ballots_table(queries, ballots, purpose)
+    table = ballots_table(queries, ballots, purpose)
+
+    def answers(path: Path, block: int) -> pa.Table:
+        ids, kept = read_ballots_file(path)
+        return released_labels_table(ids, *_drawn(account, kept, block))
+
+    return release_kept_block(account, table, answers, confidential=confidential)
+
+
+def release_kept_block(
+    account: Account,
+    table: pa.Table,
+    answers: Callable[[Path, int], pa.Table],
+    *,
+    confidential: bool = False,
+) -> Path:
+    """Keeps what was cast on a block, and releases what follows from it, once.
+
+    Args:
+      account: that pays; held, and its folder claimed.
+      table: what was cast, by `id`; its metadata says for which purpose.
+      answers: draws released labels from the file that was kept, and the number of its block.
+      confidential: as in `release_ballot_block`.
+
+    Returns:
+      The file of released labels.
+    """
+    plan = account.certified.plan
     with account.ledger() as ledger:
         block = _block_for(account, ledger, table)
         path, released = account.ballots_file(block), account.released_file(block)
@@ -150,8 +177,7 @@ def release_ballot_block(
 
         def draw() -> None:
             # From the file, not from memory: what was reserved is what is counted.
-            ids, kept = read_ballots_file(path)
-            label_table = released_labels_table(ids, *_drawn(account, kept, block))
+            label_table = answers(path, block)
             if confidential:
                 # Under salt: the ledger shows its digest, which tells of no record, nor of none.
                 write_private_parquet(
@@ -165,7 +191,7 @@ def release_ballot_block(
             plan.release(block_name(block)), draw, inputs=[path], artifacts=[released]
         )
     # How many private records were selected may be confidential.
-    asked = "queries" if confidential else f"{len(queries):,} queries"
+    asked = "queries" if confidential else f"{len(table):,} queries"
     notify(f"{asked} released in block {block} of {len(plan.spec.blocks)}")
     if not confidential and (told := told_of(released)) is not None:
         notify(told)

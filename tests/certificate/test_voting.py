@@ -238,8 +238,27 @@ NEAR = VotingSpec(
 class TooCheap(VotingSpec):
     """Charges a record for one vote in each block."""
 
-    def events(self, queries):
-        return (near_votes_event(1, self.rule.sigma, self.target.adjacency),)
+    def events_of_blocks(self):
+        for _ in self.blocks:
+            yield (near_votes_event(1, self.rule.sigma, self.target.adjacency),)
+
+
+class OneLabel(VotingSpec):
+    """Charges a vote on several labels as one that names a class."""
+
+    def events_of_blocks(self):
+        for _ in self.blocks:
+            yield (near_votes_event(4, self.rule.sigma, self.target.adjacency),)
+
+
+class Capped(VotingSpec):
+    """Charges a block for campaigns as one in which records fall silent."""
+
+    def events_of_blocks(self):
+        assert self.near is not None
+        capped = replace(self.near, blocks=0)
+        for event in capped.events(self.rule, self.target.adjacency, self.blocks):
+            yield (event,)
 
 
 def test_votes_of_single_records_are_charged_by_what_one_of_them_may_cast(tmp_path, monkeypatch):
@@ -252,6 +271,20 @@ def test_votes_of_single_records_are_charged_by_what_one_of_them_may_cast(tmp_pa
     assert [charge["queries"] for charge in document["released"]] == [4]
     assert document["statements"]["ballot"] != statements("voting")["ballot"]
     winner = replace(NEAR.rule, by_answers=True)
+    several = replace(NEAR.rule, mechanism=Mechanism.BINARY, sigma=20.0)
+    open_blocks = NearRecords(votes=4, neighbours=40.0, bar=3.0, blocks=1)
+    for number, sound in enumerate(
+        (
+            replace(NEAR, rule=several),
+            replace(NEAR, near=open_blocks, blocks=(500, 20)),
+            replace(NEAR, target=replace(NEAR.target, unit=Unit.GROUP)),
+        )
+    ):
+        account = Account(tmp_path / f"sound-{number}", sound)
+        try:
+            assert failed(verify_certificate(account.certificate())) == set()
+        finally:
+            account.store.close()
     monkeypatch.setattr("dpal.planning.voting_plan.require_near", lambda *args: None)
     for number, spec in enumerate(
         (
@@ -262,6 +295,8 @@ def test_votes_of_single_records_are_charged_by_what_one_of_them_may_cast(tmp_pa
                 blocks=NEAR.blocks,
                 near=NEAR.near,
             ),
+            OneLabel(**vars(replace(NEAR, rule=several))),
+            Capped(**vars(replace(NEAR, near=open_blocks, blocks=(500, 20)))),
             replace(NEAR, rule=winner),
             replace(NEAR, rule=replace(NEAR.rule, confidence=Confidence(threshold=9.0, sigma=2.0))),
         )

@@ -36,7 +36,7 @@ from dpal.errors import CertificateError, ParameterError
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold_entry import before_from
 from dpal.ledger.release_records import release_from
-from dpal.privacy import Accountant, PrivacyTarget, Unit
+from dpal.privacy import Accountant, PrivacyTarget
 
 _RENYI_GRIDS = 0.05  # two grids of orders, both upper bounds: relative
 
@@ -119,7 +119,7 @@ class Voting(CertificateKind[VotingEvidence]):
                 for release in own.releases
                 for charge in release.charges
             ],
-            "statements": vote_statements(form, near=bool(spec.get("near"))),
+            "statements": vote_statements(form, near=spec.get("near"), unit=target.unit),
         }
         if evidence.model is None:
             return content
@@ -319,16 +319,20 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
         yield from _charge_faults(rule, charges)
     near = None if plan["spec"].get("near") is None else NearRecords(**plan["spec"]["near"])
     if near is not None:
-        yield from _near_faults(rule, evidence.target)
+        yield from _near_faults(rule)
     held_at_once = bound or charges
-    costs: list[list[Any]] = [
-        [near.event(rule.sigma, evidence.target.adjacency)]
-        if near is not None
-        else [held_at_once.event]
-        if held_at_once is not None
-        else list(rule.events(int(queries)))
-        for queries in blocks
-    ]
+    costs: list[list[Any]]
+    if near is not None:
+        sizes = [int(queries) for queries in blocks]
+        if near.blocks > len(sizes):
+            yield "more blocks are for campaigns than the plan has"
+            return
+        costs = [[event] for event in near.events(rule, evidence.target.adjacency, sizes)]
+    else:
+        costs = [
+            [held_at_once.event] if held_at_once is not None else list(rule.events(int(queries)))
+            for queries in blocks
+        ]
     if plan["spec"]["summary_sigma"] is not None:
         costs.insert(0, [summary_event(rule, float(plan["spec"]["summary_sigma"]))])
     if len(costs) != len(held["releases"]):
@@ -362,14 +366,12 @@ def _fallback_faults(rule: VotingRule, blocks: Sequence[int], bound: CostBound) 
             )
 
 
-def _near_faults(rule: VotingRule, target: PrivacyTarget) -> Iterator[str]:
-    """Records that vote themselves name one class each, and are protected one by one."""
+def _near_faults(rule: VotingRule) -> Iterator[str]:
+    """Records that vote themselves name one class each, or say yes or no on each label."""
     try:
         require_near(rule)
     except ParameterError as error:
         yield str(error)
-    if target.unit is not Unit.RECORD:
-        yield f"records vote themselves, and the promise is about a {target.unit}"
 
 
 def _charge_faults(rule: VotingRule, charges: OutcomeCharges) -> Iterator[str]:
