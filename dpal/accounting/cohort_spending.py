@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from dpal.accounting import pld, rdp
+from dpal.accounting.budget_cohorts import about_budget, is_budget_cohort
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION, Event, Release
 from dpal.accounting.events.noisy_threshold import merge_equal_steps
 from dpal.accounting.profiles import Grid
@@ -73,6 +74,8 @@ def _spending(cohort: str, releases: tuple[Release, ...], target: PrivacyTarget)
     if cohort == VALIDATION:
         measured = about_validation(releases)
         return replace(spending(NEVER_SELECTED, measured, target), cohort=VALIDATION)
+    if is_budget_cohort(cohort):
+        return replace(spending("0", about_budget(releases, cohort), target), cohort=cohort)
     releases = tuple(about_pool(releases))
     path = path_of(releases, entry_phase(cohort, releases))
     steering = _steering(releases)

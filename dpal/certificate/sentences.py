@@ -119,6 +119,12 @@ _NEAR_BLOCKS = {
     "other query",
 }
 
+_BUDGETS = {
+    "budgets": "teachers that `budgets` names vote on the first queries of each block, as many as "
+    "stand there, and on no others; what their records are charged is the `epsilon` there, at the "
+    "delta of the promise; which teachers these are, and what they promise, is public",
+}
+
 _LISTED = {
     "releases": "what is released about private records is the list in the plan, each with its "
     "events and drawn as the ledger says; that the program draws what an event says is the "
@@ -277,6 +283,7 @@ def vote_statements(
     *,
     near: Mapping[str, Any] | None = None,
     unit: Unit = Unit.RECORD,
+    budgets: bool = False,
 ) -> dict[str, Any]:
     """The sentences of votes in a format.
 
@@ -284,8 +291,9 @@ def vote_statements(
       form: number of the format.
       near: how single records vote near a query, in place of teachers; None where they do not.
       unit: what is protected.
+      budgets: whether some teachers promise their records less than others.
     """
-    said = statements("voting", form)
+    said = {**statements("voting", form), **(_BUDGETS if budgets else {})}
     if not near:
         return said
     own = _NEAR if unit is Unit.RECORD else _NEAR_GROUPS

@@ -100,6 +100,12 @@ class PateConfig(RunConfig):
                 f"student.cut {self.student.cut} is chosen on public labeled records; set "
                 "teachers.tuning, or cut: half"
             )
+        if self.teachers.budgets is not None and (voting.blocks or voting.neighbours):
+            raise ValueError(
+                "teachers.budgets let teachers fall silent within a round; leave voting.blocks "
+                "(a campaign's record must be answered whatever else was asked) and "
+                "voting.neighbours out"
+            )
         if self.data.group_column is not None:
             raise ValueError(
                 "data.group_column is of campaigns; whose a record is says teachers.group_column "

@@ -49,6 +49,9 @@ class TeachersConfig(Section):
     partition: Annotated[Path | None, Guarded(free=(None,)), choice("A file", "By chance")] = None
     """Parquet with id and teacher, where somebody else chose the parts; null deals them out by
     chance."""
+    budgets: Annotated[Path | None, Guarded(free=(None,)), choice("A file", "All alike")] = None
+    """Parquet with teacher, as in teachers.partition, and epsilon: teachers that promise their
+    records less. They vote until that is spent, on the first queries of each round. Public."""
     optimizer: Literal["sgd", "adam"] = "adam"
     """sgd (momentum 0.9) or adam."""
     learning_rate: PositiveFloat = 1e-2
@@ -77,6 +80,11 @@ class TeachersConfig(Section):
             raise ValueError(
                 f"teachers.cut {self.cut} is chosen on public labeled records; set "
                 "teachers.tuning, or cut: half"
+            )
+        if self.budgets is not None and self.partition is None:
+            raise ValueError(
+                "teachers.budgets are of teachers that teachers.partition names; parts by chance "
+                "have no owner; set both, or neither"
             )
         return self
 

@@ -8,6 +8,7 @@ class number, for single-label data). `class_names` in the metadata name the lab
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,45 @@ def read_ballots(places: Sequence[Path], *, cut: float = 0.5) -> CastBallots:
             "correct class_names"
         )
     return CastBallots(queries=queries, teachers=teachers, names=names, votes=votes)
+
+
+def read_budgets(file: Path, teachers: Sequence[str]) -> dict[float, list[int]]:
+    """Reads which teachers promise their records less than others do; public.
+
+    Args:
+      file: Parquet with `teacher` and `epsilon`; teachers that are not in it have no budget of
+        their own.
+      teachers: that voted.
+
+    Returns:
+      Numbers of teachers, by the epsilon that they promise.
+
+    Raises:
+      DataError: it is no such file, or names a teacher twice or one that did not vote.
+    """
+    schema = ballots_schema(file)
+    if not {"teacher", "epsilon"} <= set(schema.names):
+        raise _refuse(f"{file} needs the columns 'teacher' and 'epsilon' of budgets")
+    table = read_columns(file, ["teacher", "epsilon"])
+    named = [str(name) for name in table.column("teacher").to_pylist()]
+    places = {name: at for at, name in enumerate(teachers)}
+    if len(set(named)) < len(named):
+        raise _refuse(f"{file} has a teacher twice; give each one budget")
+    unknown = [name for name in named if name not in places]
+    if unknown:
+        raise _refuse(
+            f"{file} has a budget of {unknown[0]!r}, and no teacher of that name voted; correct it"
+        )
+    found: dict[float, list[int]] = {}
+    for name, value in zip(named, table.column("epsilon").to_pylist(), strict=True):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value < math.inf
+        ):
+            raise _refuse(f"{file} gives {name!r} an epsilon that is no number above 0; correct it")
+        found.setdefault(float(value), []).append(places[name])
+    return found
 
 
 def public_labels(file: Path, column: str = "label") -> NDArray[np.uint8]:

@@ -81,7 +81,7 @@ def write_given_parts(
     """
     records, told = owners_and_teachers(given)
     require_disjoint(given, ())
-    names = sorted(set(told))
+    names = named_teachers(given)
     if len(names) != parts:
         raise DataError.before_release(
             f"{given} names {len(names)} teachers and teachers.count is {parts}; make them agree"
@@ -162,6 +162,15 @@ def owners_and_teachers(file: Path) -> tuple[list[str], list[str]]:
     require_texts(schema, ["id", "teacher"], file)
     ids, teachers = read_columns(file, ["id", "teacher"]).columns
     return ids.cast(pa.string()).to_pylist(), teachers.cast(pa.string()).to_pylist()
+
+
+def named_teachers(given: Path) -> list[str]:
+    """Names of the teachers of a file of parts, in the order of their numbers.
+
+    Raises:
+      DataError: it is no such file. Nothing was released.
+    """
+    return sorted(set(owners_and_teachers(given)[1]))
 
 
 def require_parts(given: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from dpal.accounting.budget_cohorts import budget_cohorts_in
 from dpal.accounting.cohort_spending import (
     Accountant,
     Spending,
@@ -126,6 +127,7 @@ def campaign_account(entries: Iterable[Entry], campaign: str) -> CampaignAccount
     cohorts = [*(str(phase) for phase in range(last_phase(planned) + 1)), NEVER_SELECTED]
     if about_validation(planned):
         cohorts.append(VALIDATION)
+    cohorts += budget_cohorts_in(planned)
     return CampaignAccount(
         name=campaign,
         target=target,

@@ -8,7 +8,7 @@ block counts in full also where fewer queries were asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,12 @@ from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
 from dpal.accounting.votes.near_records import NearRecords, labels_of_votes, require_near
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
+from dpal.accounting.votes.teacher_budgets import (
+    WHOLE,
+    TeacherBudget,
+    require_budgets,
+    stretch_charges,
+)
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.canonical import LATER, plain, written_fields
 from dpal.errors import ParameterError, PlanRejected
@@ -29,7 +35,7 @@ from dpal.planning.vote_bounds import LESS_AGREEMENT, leave_chance, less_agreed
 from dpal.privacy import Accountant, PrivacyTarget
 
 SUMMARY = "votes/summary"
-COHORT = "0"  # every private record belongs to a teacher from the start
+COHORT = WHOLE  # every private record belongs to a teacher from the start
 _LEAST_SIGMA = 1e-3  # votes; less noise turns no answer
 
 
@@ -56,6 +62,7 @@ class VotingSpec:
       near: single records, or groups as one, vote near a query, in place of teachers, each on so
         many queries of a block at most; `rule` is then of the classes or labels, with so many
         voters as are expected.
+      budgets: of teachers whose records are promised less than all others, the least first.
       charges: of each block, where an unanswered query is charged less than an answered one, and
         asking stops before they exceed their limit.
     """
@@ -74,6 +81,7 @@ class VotingSpec:
     agreement: tuple[float, ...] = field(default=(), metadata=LATER)
     charges: OutcomeCharges | None = field(default=None, metadata=LATER)
     near: NearRecords | None = field(default=None, metadata=LATER)
+    budgets: tuple[TeacherBudget, ...] = field(default=(), metadata=LATER)
 
     def __post_init__(self) -> None:
         if not self.blocks and self.summary_sigma is None:
@@ -95,6 +103,18 @@ class VotingSpec:
                 )
         if self.gate is not None or self.dependents:
             self._require_gate()
+        if self.budgets:
+            self._require_budgets()
+
+    def _require_budgets(self) -> None:
+        """Requires budgets of teachers who vote alike on every query, and tell nothing else."""
+        ways = (self.near, self.bound, self.gate, self.charges, self.summary_sigma)
+        if any(way is not None for way in ways) or self.before.campaign or self.before.declared:
+            raise ParameterError.before_release(
+                "teachers with budgets of their own are charged for whole answers and for nothing "
+                "before them; leave neighbours, agreement, gate, answered_share and after out"
+            )
+        require_budgets(self.rule, self.budgets, self.blocks)
 
     def _require_near(self) -> None:
         """Requires votes that are charged by whoever casts them, and nothing beside."""
@@ -141,13 +161,19 @@ class VotingSpec:
             return (self.charges.event,)
         return self.rule.events(queries) if self.bound is None else (self.bound.event,)
 
-    def events_of_blocks(self) -> Iterator[tuple[Event, ...]]:
+    def charges_of_blocks(self) -> Iterator[tuple[Charge, ...]]:
         """What each block is charged as; some may be charged otherwise than others."""
-        if self.near is None:
-            yield from map(self.events, self.blocks)
+        if self.budgets:
+            for number, queries in enumerate(self.blocks, start=1):
+                yield stretch_charges(self.rule, self.budgets, number, queries)
             return
-        for event in self.near.events(self.rule, self.target.adjacency, self.blocks):
-            yield (event,)
+        if self.near is None:
+            each: Iterable[tuple[Event, ...]] = map(self.events, self.blocks)
+        else:
+            near = self.near.events(self.rule, self.target.adjacency, self.blocks)
+            each = ((event,) for event in near)
+        for events in each:
+            yield tuple(Charge(cohorts=(COHORT,), event=event) for event in events)
 
 
 @dataclass(frozen=True)
@@ -172,13 +198,8 @@ class VotingPlan(DecidedPlan):
             event = summary_event(self.spec.rule, self.spec.summary_sigma)
             charged = (Charge(cohorts=(COHORT,), event=event),)
             yield Release(name=SUMMARY, kind=VOTING, phase=0, charges=charged)
-        for number, events in enumerate(self.spec.events_of_blocks(), start=1):
-            yield Release(
-                name=block_name(number),
-                kind=VOTING,
-                phase=0,
-                charges=tuple(Charge(cohorts=(COHORT,), event=event) for event in events),
-            )
+        for number, charges in enumerate(self.spec.charges_of_blocks(), start=1):
+            yield Release(name=block_name(number), kind=VOTING, phase=0, charges=charges)
 
     def release(self, name: str) -> Release:
         """The release of this name."""
@@ -231,6 +252,7 @@ class CertifiedVoting:
                 else {"gate": spec.gate, "dependents": list(spec.dependents)}
             ),
             **({"near": plain(spec.near)} if spec.near else {}),
+            **({"budgets": plain(list(spec.budgets))} if spec.budgets else {}),
             "releases": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in self.plan.releases()
@@ -337,7 +359,11 @@ def total_of(spec: VotingSpec) -> float:
 
 
 def most_queries(spec: VotingSpec) -> int:
-    """The most queries that the promise covers, whatever the votes are; 0 for none."""
+    """The most queries that the promise covers, whatever the votes are; 0 for none.
+
+    Budgets of single teachers are left out: whoever has none votes on all of them.
+    """
+    spec = replace(spec, budgets=())
     low, high = 0, 1
     while _epsilon(spec, high) <= spec.target.epsilon:
         low, high = high, 2 * high

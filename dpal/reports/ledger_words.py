@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpal.accounting.budget_cohorts import is_budget_cohort
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION
 from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.campaign_account import State
@@ -110,10 +111,12 @@ def cohorts_in_words(names: list[str]) -> str:
     >>> cohorts_in_words(["0", "never_selected"])
     'cohort 0; never selected'
     """
-    numbered = [name for name in names if name not in (NEVER_SELECTED, VALIDATION)]
+    special = (NEVER_SELECTED, VALIDATION, *filter(is_budget_cohort, names))
+    numbered = [name for name in names if name not in special]
     said = [f"{_plural(len(numbered), 'cohort', count=False)} {', '.join(numbered)}"]
     rest = [NEVER_SELECTED.replace("_", " ")] if NEVER_SELECTED in names else []
     rest += ["validation set"] if VALIDATION in names else []
+    rest += [f"teachers of {name.replace('-', ' ')}" for name in filter(is_budget_cohort, names)]
     return "; ".join([*(said if numbered else []), *rest])
 
 

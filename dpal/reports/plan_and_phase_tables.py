@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpal.accounting.budget_cohorts import is_budget_cohort
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import VALIDATION
 from dpal.certificate.promise import CAMPAIGN, paper_mark
@@ -176,6 +177,8 @@ def cohort_words(name: str) -> str:
     """
     if name == VALIDATION:
         return "validation set"
+    if is_budget_cohort(name):
+        return f"teachers of {name.replace('-', ' ')}"
     return f"cohort {name}" if name.isdecimal() else name.replace("_", " ")
 
 

@@ -123,6 +123,7 @@ def vote_cost_table(summary: Mapping[str, Any]) -> Table:
         ("adjacency, unit", f"{summary['adjacency']} ({_moved(summary)}), {summary['unit']}"),
         *_bound_rows(summary),
         *_charge_rows(summary),
+        *_budget_rows(summary),
     ]
     return Table("Votes", ("", "account"), tuple(rows))
 
@@ -135,6 +136,18 @@ def _moved(summary: Mapping[str, Any]) -> str:
     most = f"at most {near['votes']:,} in each block"
     rest = ", and on every query of those for campaigns" if near.get("blocks") else ""
     return f"a {summary['unit']}'s votes, {most}{rest}"
+
+
+def _budget_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Teachers that promise their records less, and on how many queries they vote."""
+    rows = []
+    for budget in summary.get("budgets", ()):
+        last = " or ".join(f"{queries:,}" for queries in sorted(set(budget["queries"])))
+        votes = f"voting until query {last} of each block"
+        told = votes if any(budget["queries"]) else "silent: not one query is paid for"
+        many = f"{len(budget['teachers']):,} of {summary['teachers']:,}"
+        rows.append((f"teachers of epsilon {budget['epsilon']:g}", f"{many}, {told}"))
+    return rows
 
 
 def _charge_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -398,11 +411,16 @@ def spent_on_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
 def not_of_votes(summary: Mapping[str, Any]) -> list[str]:
     """What no promise about votes speaks of."""
     said = _said(summary)
-    return [said[key] for key in ("partitions", "other_accounts", "student", "times")]
+    keys = ("partitions", "other_accounts", "student", "times", "budgets")
+    return [said[key] for key in keys if key in said]
 
 
 def _said(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return vote_statements(near=summary.get("near"), unit=Unit(summary["unit"]))
+    return vote_statements(
+        near=summary.get("near"),
+        unit=Unit(summary["unit"]),
+        budgets=bool(summary.get("budgets")),
+    )
 
 
 def _blocks_table(blocks: Sequence[ReleasedBlock]) -> Table:

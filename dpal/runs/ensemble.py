@@ -19,8 +19,9 @@ from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.pate import PateConfig
 from dpal.config.validation import require_public
+from dpal.data.ballot_files import read_budgets
 from dpal.data.inspect_rows import inspect, require_apart, require_match
-from dpal.data.partitions import require_groups, require_parts
+from dpal.data.partitions import named_teachers, require_groups, require_parts
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL, PhaseFolder
@@ -28,6 +29,7 @@ from dpal.labels import Task
 from dpal.ledger.data_set_limits import DataHold
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_spec import Acquisition
+from dpal.planning.vote_budgets import with_budgets
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
@@ -339,7 +341,7 @@ def voting_spec(
         teachers=digest(
             {
                 "training": config.teachers.model_dump(
-                    mode="json", exclude={"tuning", "partition"}
+                    mode="json", exclude={"tuning", "partition", "budgets"}
                 ),
                 "tuning": None if tuned is None else file_digest(tuned),
                 "model": plain(model),
@@ -348,13 +350,18 @@ def voting_spec(
         near=near,
         **asked_first(voting.gate, voting.dependents, class_names, model.classes),
     )
-    return fitted(
+    whole = fitted(
         spec,
         sigma=voting.sigma,
         agreement=voting.agreement,
         answer_from=voting.answer_from,
         earlier=earlier_bound(config.runtime.artifacts / config.name),
     )
+    if config.teachers.budgets is None or config.teachers.partition is None:
+        return whole
+    names = named_teachers(config.teachers.partition)
+    own = read_budgets(config.teachers.budgets, names)
+    return with_budgets(whole, own, sigma=voting.sigma)
 
 
 def reading_settings(config: PateConfig, **changed: Any) -> CampaignConfig:

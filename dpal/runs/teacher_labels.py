@@ -109,10 +109,12 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     # Their student was measured when they were made; they are asked now, and nothing is measured.
     measured = as_it_was_measured(teachers.validation)
     ensemble = plan_ensemble(teachers.model_copy(update={"validation": measured}))
-    if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
+    spec = ensemble.spec
+    if spec.bound is not None or spec.gate is not None or spec.budgets:
         raise LabelError.before_release(
-            f"the teachers of {name} answer within a bound or after a gate, so that the label of a "
-            "record would depend on others; use teachers without voting.agreement and voting.gate"
+            f"the teachers of {name} answer within a bound, after a gate or until budgets are "
+            "spent, so that the label of a record would depend on others; use teachers without "
+            "voting.agreement, voting.gate and teachers.budgets"
         )
     if ensemble.config.runtime.ledger != runtime.ledger:
         raise LabelError.before_release(

@@ -45,6 +45,7 @@ from dpal.voting.charged_by_outcome import release_charged_by_outcome
 from dpal.voting.cost_bounded import release_within
 from dpal.voting.draw_answers import UNANSWERED, release
 from dpal.voting.gated_labels import Dependencies, release_with_gate
+from dpal.voting.individual_budgets import release_by_budgets
 from dpal.voting.mechanism_advice import LabelStatistics, noisy_summary
 
 
@@ -272,6 +273,12 @@ def _drawn(
     if spec.charges is not None:
         charged = release_charged_by_outcome(spec.rule, ballots, spec.charges, rng=secure())
         return charged.released.labels, {"asked": str(charged.asked)}
+    if spec.budgets:
+        size = spec.blocks[block - 1]
+        released = release_by_budgets(
+            spec.rule, ballots, spec.budgets, number=block, size=size, rng=secure()
+        )
+        return released.labels, {}
     if spec.gate is None or not isinstance(ballots, Ballots):
         if ballots.queries > spec.blocks[block - 1]:
             raise LedgerError.before_release(f"block {block} holds more queries than were charged")

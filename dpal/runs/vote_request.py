@@ -15,7 +15,7 @@ from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.vote import VoteConfig
-from dpal.data.ballot_files import CastBallots, read_ballots
+from dpal.data.ballot_files import CastBallots, read_ballots, read_budgets
 from dpal.data.class_names import label_number
 from dpal.data.partitions import require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
@@ -23,6 +23,7 @@ from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.hold_entry import before_from
 from dpal.ledger.release_records import release_from
+from dpal.planning.vote_budgets import with_budgets
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import (
     CertifiedVoting,
@@ -37,7 +38,7 @@ from dpal.runs.recorded_account import charged_by_answers, earlier_bound
 from dpal.voting.ballots import Ballots, Choices
 
 UNNAMED = "unnamed"
-_SECTIONS = {"delta": "privacy", "records": "privacy", "mechanism": "voting"}
+_SECTIONS = {"delta": "privacy", "records": "privacy", "budgets": "privacy", "mechanism": "voting"}
 _LARGEST_DELTA = 0.01
 
 
@@ -61,6 +62,7 @@ class VoteRequest:
     cut: float = 0.5
     blocks: int | None = None
     partitions: Path | None = None
+    budgets: Path | None = None
     after: str | None = None
     other_teachers: str | None = None
     agreement: float | Sequence[float] | None = None
@@ -84,6 +86,7 @@ class VoteRequest:
             records=privacy.records,
             unit=privacy.unit,
             adjacency=privacy.adjacency,
+            budgets=privacy.budgets,
             cut=ballots.cut,
             partitions=ballots.partitions,
             after=config.after,
@@ -202,7 +205,7 @@ class VoteRequest:
             fit = most_queries(replace(spec, rule=replace(rule, sigma=self.sigma)))
             each = max(1, min(self.ballots.queries, fit // len(spec.blocks)))
             spec = replace(spec, blocks=equal_blocks(each, len(spec.blocks)))
-        return fitted(
+        whole = fitted(
             spec,
             sigma=self.sigma,
             agreement=self.agreement,
@@ -210,6 +213,10 @@ class VoteRequest:
             answered_share=self.answered_share,
             earlier=earlier_bound(self.runtime.artifacts / (self.name or UNNAMED)),
         )
+        if self.budgets is None:
+            return whole
+        own = read_budgets(self.budgets, self.cast.teachers)
+        return with_budgets(whole, own, sigma=self.sigma)
 
     def _blocks(self) -> tuple[int, ...]:
         """Queries of each block; of an account that is there already its own."""

@@ -6,7 +6,7 @@ leave (`dpal.voting.draw_answers`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,10 @@ class Ballots:
     def rows(self, part: slice) -> Ballots:
         """The ballots of some queries."""
         return Ballots(self.packed[part], self.labels)
+
+    def without(self, teachers: Sequence[int]) -> Ballots:
+        """The same of all teachers but these."""
+        return Ballots(np.delete(self.packed, list(teachers), axis=1), self.labels)
 
     def unpacked(self) -> Votes:
         """(queries, teachers, labels) zeros and ones."""
@@ -127,6 +131,10 @@ class Choices:
     def rows(self, part: slice) -> Choices:
         """The choices of some queries."""
         return Choices(self.chosen[part], self.classes)
+
+    def without(self, teachers: Sequence[int]) -> Choices:
+        """The same of all teachers but these."""
+        return Choices(np.delete(self.chosen, list(teachers), axis=1), self.classes)
 
     def counts(self, rule: VotingRule) -> Floats:
         """Votes for each class, shape (queries, classes)."""

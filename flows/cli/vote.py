@@ -110,6 +110,11 @@ def vote_command(
         Path | None,
         typer.Option(help="Parquet with id, teacher (and group): checked to be disjoint."),
     ] = None,
+    budgets: Annotated[
+        Path | None,
+        typer.Option(help="Parquet with teacher and epsilon: teachers that promise their records "
+                     "less. They vote until that is spent, on the first queries of each block."),
+    ] = None,
     after: Annotated[
         str | None,
         typer.Option(metavar="ACCOUNT", help="Count what this account holds in the promise."),
@@ -180,6 +185,11 @@ def vote_command(
             "--sweep shows what any votes would cost; with --agreement or --answered-share that "
             "depends on what is released; leave one of them out"
         )
+    if budgets is not None and (explain or sweep or private_figures):
+        raise ConfigError.before_release(
+            "--budgets is for the account as it is asked; --explain, --sweep and --private-figures "
+            "let all teachers vote on every query; leave one of them out"
+        )
     if delta is None and records is None:
         raise ConfigError.before_release(
             "give --records (private records of all teachers together) or --delta; without either "
@@ -218,6 +228,7 @@ def vote_command(
         cut=cut,
         blocks=blocks,
         partitions=partitions,
+        budgets=budgets,
         after=after,
         other_teachers=other_teachers,
         agreement=_agreement(agreement),

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from dpal.accounting.cohort_spending import Accountant
+from dpal.accounting.events import Charge
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
 from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.near_records import NearRecords, near_votes_event
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, charge_of_an_answer
+from dpal.accounting.votes.teacher_budgets import stretch_charges
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import plain
 from dpal.certificate.check_against import Model
@@ -30,7 +32,8 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.planning.voting_plan import VotingPlan, VotingSpec, block_name
+from dpal.planning.vote_budgets import with_budgets
+from dpal.planning.voting_plan import COHORT, VotingPlan, VotingSpec, block_name
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 TARGET = PrivacyTarget(epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
@@ -235,30 +238,94 @@ NEAR = VotingSpec(
 )
 
 
+def budgeted(**changes):
+    rule = VotingRule(mechanism=Mechanism.BINARY, teachers=12, labels=2, sigma=30.0)
+    spec = VotingSpec(
+        name="budgets", target=replace(TARGET, epsilon=8.0), rule=rule, blocks=(100, 100)
+    )
+    return replace(with_budgets(spec, {1.0: [0, 3], 2.0: [5]}, sigma=30.0), **changes)
+
+
+class Unnamed(VotingSpec):
+    """Charges nobody's budget."""
+
+    def charges_of_blocks(self):
+        for charges in super().charges_of_blocks():
+            yield tuple(replace(charge, cohorts=(COHORT,)) for charge in charges)
+
+
+class TooMany(VotingSpec):
+    """Charges fewer queries than teachers with budgets vote on, by the plan."""
+
+    def charges_of_blocks(self):
+        fewer = tuple(
+            replace(budget, queries=tuple(queries - 3 for queries in budget.queries))
+            for budget in self.budgets
+        )
+        for number, size in enumerate(self.blocks, start=1):
+            yield stretch_charges(self.rule, fewer, number, size)
+
+
+def test_teachers_with_budgets_are_charged_for_the_queries_that_they_vote_on(tmp_path):
+    sound = budgeted()
+    first, second = sound.budgets
+    assert first.queries < second.queries < (100, 100)
+    honest = Account(tmp_path / "honest", sound)
+    honest.release(1)
+    document = honest.certificate()
+    honest.store.close()
+    assert failed(verify_certificate(document)) == set()
+    assert [budget["promised"] for budget in document["budgets"]] == [1.0, 2.0]
+    more = replace(first, queries=tuple(queries + 1 for queries in first.queries))
+    for number, spec in enumerate(
+        (
+            Unnamed(**vars(sound)),
+            TooMany(**vars(sound)),
+            # One query more than the budget has.
+            replace(sound, budgets=(more, second)),
+            replace(sound, budgets=(replace(first, epsilon=0.5), second)),
+        )
+    ):
+        forged = Account(tmp_path / str(number), spec)
+        try:
+            assert failed(verify_certificate(forged.certificate())) == {"plan"}, number
+        finally:
+            forged.store.close()
+    for change in ({"promised": 0.5}, {"queries": [1, 1]}, {"teachers": [0]}):
+        told = json.loads(json.dumps(document))
+        told["budgets"][0] |= change
+        assert failed(verify_certificate(sealed_certificate(told))) == {"statements"}
+    told = json.loads(json.dumps(document))
+    told["budgets"][0]["epsilon"]["rdp"] -= 0.1
+    assert failed(verify_certificate(sealed_certificate(told))) == {"epsilon, our accountant"}
+
+
 class TooCheap(VotingSpec):
     """Charges a record for one vote in each block."""
 
-    def events_of_blocks(self):
+    def charges_of_blocks(self):
+        event = near_votes_event(1, self.rule.sigma, self.target.adjacency)
         for _ in self.blocks:
-            yield (near_votes_event(1, self.rule.sigma, self.target.adjacency),)
+            yield (Charge(cohorts=(COHORT,), event=event),)
 
 
 class OneLabel(VotingSpec):
     """Charges a vote on several labels as one that names a class."""
 
-    def events_of_blocks(self):
+    def charges_of_blocks(self):
+        event = near_votes_event(4, self.rule.sigma, self.target.adjacency)
         for _ in self.blocks:
-            yield (near_votes_event(4, self.rule.sigma, self.target.adjacency),)
+            yield (Charge(cohorts=(COHORT,), event=event),)
 
 
 class Capped(VotingSpec):
     """Charges a block for campaigns as one in which records fall silent."""
 
-    def events_of_blocks(self):
+    def charges_of_blocks(self):
         assert self.near is not None
         capped = replace(self.near, blocks=0)
         for event in capped.events(self.rule, self.target.adjacency, self.blocks):
-            yield (event,)
+            yield (Charge(cohorts=(COHORT,), event=event),)
 
 
 def test_votes_of_single_records_are_charged_by_what_one_of_them_may_cast(tmp_path, monkeypatch):

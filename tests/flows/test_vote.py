@@ -357,3 +357,20 @@ def test_unanswered_queries_cost_less_and_asking_stops_by_what_was_released():
     released = pq.read_table(LABELS_OF.format("rare", 1))
     assert 30 < int(released.schema.metadata[b"asked"]) <= 60
     assert checked("rare").returncode == 0
+
+
+def test_teachers_that_promise_less_are_shown_and_verified_in_the_account():
+    file = write_ballots("ballots.parquet", ballots(1, queries=60))
+    told = {"teacher": ["t0", "t3"], "epsilon": [1.0, 1.0]}
+    pq.write_table(pa.table(told), "budgets.parquet")
+    options = ("--budgets", "budgets.parquet")
+    for view in (("--explain",), ("--sweep", "sigma=9,10"), ("--private-figures",)):
+        assert vote(file, *options, *view).returncode == 2
+    shown = vote(file, *options, "--json")
+    assert shown.returncode == 0, shown
+    (budget,) = json.loads(shown.stdout)["budgets"]
+    assert budget["teachers"] == [0, 3]
+    done = vote(file, "--name", "less", *options)
+    assert done.returncode == 0, done
+    assert certificate("less")["budgets"][0]["queries"] == budget["queries"]
+    assert checked("less").returncode == 0

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dpal.accounting.budget_cohorts import about_budget, budget_cohort
 from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.votes.cost_bound import CostBound
@@ -20,6 +21,11 @@ from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.near_records import NearRecords, require_near
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
+from dpal.accounting.votes.teacher_budgets import (
+    TeacherBudget,
+    require_budgets,
+    stretch_charges,
+)
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.canonical import digest, plain
 from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan_faults
@@ -114,12 +120,15 @@ class Voting(CertificateKind[VotingEvidence]):
             "bound": spec["bound"],
             **({"charges": spec["charges"]} if spec.get("charges") else {}),
             **({"near": spec["near"]} if spec.get("near") else {}),
+            **({"budgets": _budgets(evidence)} if spec.get("budgets") else {}),
             "released": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in own.releases
                 for charge in release.charges
             ],
-            "statements": vote_statements(form, near=spec.get("near"), unit=target.unit),
+            "statements": vote_statements(
+                form, near=spec.get("near"), unit=target.unit, budgets=bool(spec.get("budgets"))
+            ),
         }
         if evidence.model is None:
             return content
@@ -147,8 +156,9 @@ class Voting(CertificateKind[VotingEvidence]):
 
     def room(self, place: Place, apart: float) -> float | None:
         """Figures of all blocks, and of those released so far."""
-        if len(place) == 2 and place[0] in ("epsilon", "spent"):
-            return apart if place[1] in ("dp_accounting", "renyi_oracle") else SAME_ENGINE
+        figures = place and place[-2:-1] == ("epsilon",) and place[0] == "budgets"
+        if figures or (len(place) == 2 and place[0] in ("epsilon", "spent")):
+            return apart if place[-1] in ("dp_accounting", "renyi_oracle") else SAME_ENGINE
         return None
 
     def check_statements(
@@ -170,6 +180,7 @@ class Voting(CertificateKind[VotingEvidence]):
         """Released answers by Renyi divergences, and the noisy counts by PLD."""
         del document, evidence
         costs = follows["epsilon"]
+        every = [costs, *(budget["epsilon"] for budget in follows.get("budgets", ()))]
         return [
             check_from_faults(
                 "epsilon, our accountant",
@@ -179,7 +190,7 @@ class Voting(CertificateKind[VotingEvidence]):
             ),
             check_from_faults(
                 "epsilon, dp-accounting",
-                _second_faults(costs, apart),
+                (fault for figures in every for fault in _second_faults(figures, apart)),
                 f"{costs['renyi_oracle']:.4f} for the released answers, "
                 f"{costs['dp_accounting']:.4f} for the noisy counts",
             ),
@@ -320,6 +331,10 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     near = None if plan["spec"].get("near") is None else NearRecords(**plan["spec"]["near"])
     if near is not None:
         yield from _near_faults(rule)
+    budgets = budgets_from(plan["spec"].get("budgets"))
+    if budgets:
+        yield from _budget_faults(rule, budgets, evidence)
+        return
     held_at_once = bound or charges
     costs: list[list[Any]]
     if near is not None:
@@ -345,6 +360,66 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
         plain(before_from(held.get("before")) or PriorSpend()), plan["spec"]["before"]
     ):
         yield "the plan counts another history than was held"
+
+
+def _budgets(evidence: VotingEvidence) -> list[dict[str, Any]]:
+    """What is promised to the records of teachers with less, and what they are charged."""
+    return [
+        {
+            "promised": budget.epsilon,
+            "teachers": list(budget.teachers),
+            "queries": list(budget.queries),
+            "epsilon": epsilons(
+                about_budget(evidence.charged, budget_cohort(number)),
+                evidence.target,
+                PriorSpend(),
+            ),
+        }
+        for number, budget in enumerate(budgets_from(evidence.plan["spec"]["budgets"]))
+    ]
+
+
+def budgets_from(records: Sequence[Mapping[str, Any]] | None) -> tuple[TeacherBudget, ...]:
+    """Reads budgets of teachers from a plan as JSON; none where it has none."""
+    return tuple(
+        TeacherBudget(
+            epsilon=float(record["epsilon"]),
+            teachers=tuple(map(int, record["teachers"])),
+            queries=tuple(map(int, record["queries"])),
+        )
+        for record in records or ()
+    )
+
+
+def _budget_faults(
+    rule: VotingRule, budgets: Sequence[TeacherBudget], evidence: LedgerEvidence
+) -> Iterator[str]:
+    """Teachers with less vote as long as the plan says, are charged for it, and keep to it."""
+    spec = evidence.plan["spec"]
+    sizes = [int(queries) for queries in spec["blocks"]]
+    held = [release_from(record) for record in evidence.hold.body["releases"]]
+    others = ("near", "bound", "gate", "charges", "summary_sigma")
+    if any(spec.get(key) is not None for key in others) or evidence.hold.body.get("before"):
+        yield "teachers with budgets of their own are charged for whole answers alone"
+        return
+    try:
+        require_budgets(rule, budgets, sizes)
+    except ParameterError as error:
+        yield str(error)
+        return
+    if len(held) != len(sizes):
+        yield "the plan has other blocks than were held"
+        return
+    for number, (size, release) in enumerate(zip(sizes, held, strict=True), start=1):
+        if release.charges != stretch_charges(rule, budgets, number, size):
+            yield f"{release.name} is charged otherwise than its rule costs"
+    for number, budget in enumerate(budgets):
+        own = about_budget(held, budget_cohort(number))
+        if not own:
+            continue
+        epsilon = total_epsilon(PriorSpend(), own, evidence.target, accountant=evidence.accountant)
+        if not epsilon <= budget.epsilon:
+            yield (f"teachers that promise epsilon {budget.epsilon:g} are charged {epsilon:.4f}")
 
 
 def _fallback_faults(rule: VotingRule, blocks: Sequence[int], bound: CostBound) -> Iterator[str]:
