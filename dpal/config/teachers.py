@@ -246,6 +246,9 @@ class StudentConfig(Section):
     """Of mixmatch, once ramped up."""
     ramp: float = Field(0.25, ge=0, le=1)
     """Of mixmatch, share of steps."""
+    balance: float = Field(0.0, ge=0, le=1)
+    """How far rare answers weigh as much as frequent ones, by how many were released: 0 not at all,
+    1 in full."""
     unlabeled: Count = Field(10_000, title="Unanswered records")
     """Of mixmatch: public records that are read without a label, at most."""
     cut: Cut = Cut.HALF

@@ -5,9 +5,10 @@ Answers are noisy and public records are public, so that nothing here costs budg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpal import check
+from dpal.canonical import LATER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,7 @@ class StudentTraining:
 
     Attributes:
       method: "supervised" learns from answered records alone; "mixmatch" also from unanswered
-        ones. All after `seed` is read by mixmatch only.
+        ones. All from `views` to `ramp` is read by mixmatch only.
       optimizer: "sgd" or "adam".
       learning_rate: at the start; it falls to zero along a cosine.
       epochs: passes over the answered records.
@@ -31,6 +32,8 @@ class StudentTraining:
       mixup: parameter of the Beta law of mixtures (alpha); 0 mixes nothing.
       unlabeled_weight: of the squared error of guesses, once ramped up (lambda_U).
       ramp: share of the steps over which that weight rises from 0, in [0, 1].
+      balance: how far rare answers weigh as much as frequent ones: 0 not at all, 1 in full. Of
+        either method.
 
     Source:
       Berthelot et al. (2019), "MixMatch: a holistic approach to semi-supervised learning".
@@ -50,6 +53,7 @@ class StudentTraining:
     mixup: float = 0.75
     unlabeled_weight: float = 10.0
     ramp: float = 0.25
+    balance: float = field(default=0.0, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.one_of(("supervised", "mixmatch"), **{"student.method": self.method})
@@ -78,4 +82,4 @@ class StudentTraining:
                 "student.unlabeled_weight": self.unlabeled_weight,
             },
         )
-        check.within(0, 1, **{"student.ramp": self.ramp})
+        check.within(0, 1, **{"student.ramp": self.ramp, "student.balance": self.balance})

@@ -51,6 +51,7 @@ _LATER: dict[str, Any] = {
     "privacy.unit": "record",
     "schedule.group_labels": None,
     "schedule.group_records": 4,
+    "student.balance": 0.0,
     "teachers.budgets": None,
     "training.components": 50,
     "training.max_feature_norm": None,

@@ -125,20 +125,53 @@ def student_steps(spec: StudentTraining, labels: Tensor, *, task: Task = Task.MU
     return training_steps(spec, int(answered_records(labels, task=task).sum()))
 
 
-def masked_loss(logits: Tensor, targets: Tensor) -> Tensor:
+def answer_weights(answers: Tensor, values: int, balance: float) -> Tensor:
+    """What an answer weighs by what it says, so that rare ones are not lost; 1 on average.
+
+    Counts are of released answers: they read nothing private.
+
+    Args:
+      answers: (n,) whole numbers below `values`; NaN where there is none.
+      values: that an answer may have.
+      balance: power of n / count, in [0, 1]; 0 lets all weigh the same.
+
+    Returns:
+      (values,), also of those that nobody gave, as if it had been given once more.
+
+    >>> answer_weights(torch.tensor([0.0, 0.0, 0.0, 1.0]), 2, 1.0)
+    tensor([0.8000, 1.6000])
+    """
+    given = answers[~answers.isnan()].long()
+    counts = torch.bincount(given, minlength=values).float()
+    weights = ((counts.sum() + values) / (values * (counts + 1))) ** balance
+    return weights * counts.sum().clamp(min=1) / (weights * counts).sum().clamp(min=1e-30)
+
+
+def label_weights(labels: Tensor, balance: float) -> Tensor:
+    """The same of (n, labels) answers of no and yes: (labels, 2)."""
+    return torch.stack([answer_weights(column, 2, balance) for column in labels.T])
+
+
+def masked_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Binary cross-entropy of answers, averaged over those that there are.
 
     Args:
       logits: (n, labels).
       targets: (n, labels) in [0, 1]; NaN where there is no answer.
+      weights: (labels, 2) of no and yes; None lets every answer weigh the same.
 
     Returns:
-      A scalar, 0 if there is none. Every answer weighs the same; logits without one have a
-      gradient of exactly 0.
+      A scalar, 0 if there is none. Logits without an answer have a gradient of exactly 0.
     """
     given = ~targets.isnan()  # selected first: multiplied by 0 the gradient would stay NaN
     answers = targets[given].to(logits.dtype)
-    losses = functional.binary_cross_entropy_with_logits(logits[given], answers, reduction="sum")
+    each = None
+    if weights is not None:
+        no, yes = (column.expand_as(targets)[given] for column in weights.to(logits.dtype).T)
+        each = no + (yes - no) * answers
+    losses = functional.binary_cross_entropy_with_logits(
+        logits[given], answers, weight=each, reduction="sum"
+    )
     return losses / given.sum().clamp(min=1)
 
 
@@ -148,9 +181,13 @@ def masked_error(logits: Tensor, targets: Tensor) -> Tensor:
     return (torch.sigmoid(logits[given]) - targets[given]).square().sum() / given.sum().clamp(min=1)
 
 
-def class_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of (n, classes) logits to probabilities of classes, averaged over records."""
-    return -(targets * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
+def class_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Cross-entropy of (n, classes) logits to probabilities of classes, averaged over records.
+
+    With (classes,) weights a class counts for so much.
+    """
+    wanted = targets if weights is None else targets * weights.to(targets.dtype)
+    return -(wanted * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
 
 
 def class_error(logits: Tensor, targets: Tensor) -> Tensor:
@@ -224,6 +261,14 @@ class _Sample:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    def weights(self, classes: int) -> Tensor | None:
+        """Of answers by what they say; None where all weigh the same."""
+        if not self.spec.balance:
+            return None
+        if self.labels.dim() == 1:
+            return answer_weights(self.labels, classes, self.spec.balance).to(self.device)
+        return label_weights(self.labels, self.spec.balance).to(self.device)
+
     def view(self, records: Tensor, generator: torch.Generator) -> Tensor:
         """A random view of each record, as the model takes it."""
         shifted = augment(records, Augmentation(shift=self.spec.shift), generator=generator)
@@ -267,13 +312,16 @@ class _Rest:
 
 def _supervised(sample: _Sample, task: Task) -> Iterator[Tensor]:
     """The loss of each step: of the answers that are there."""
-    classes = per_record_loss(Task.SINGLE_LABEL)
-    for view, labels, _ in sample.batches():
+    classes, weights = per_record_loss(Task.SINGLE_LABEL), None
+    for step, (view, labels, _) in enumerate(sample.batches()):
         logits = sample.model(view)
-        if task is Task.SINGLE_LABEL:
-            yield classes(logits, labels.long()).mean()
-        else:
-            yield masked_loss(logits, labels)
+        if not step:
+            weights = sample.weights(logits.shape[1])
+        if task is not Task.SINGLE_LABEL:
+            yield masked_loss(logits, labels, weights)
+            continue
+        losses = classes(logits, labels.long())
+        yield losses.mean() if weights is None else (losses * weights[labels.long()]).mean()
 
 
 def _mixmatch(sample: _Sample, rest: _Rest, task: Task) -> Iterator[Tensor]:
@@ -283,10 +331,13 @@ def _mixmatch(sample: _Sample, rest: _Rest, task: Task) -> Iterator[Tensor]:
     others = rest.batches(spec.batch_size, rng=seeded(spec.seed, "order of unlabeled records"))
     mixing = seeded(spec.seed, "mixtures")
     rising = max(1.0, spec.ramp * training_steps(spec, len(sample.rows)))
+    weights = None
     for step, (view, labels, generator) in enumerate(sample.batches()):
         unanswered = next(others)
         looks = [sample.view(unanswered, generator) for _ in range(spec.views)]
         guesses = _guess(sample.model, looks, spec.temperature, task)
+        if not step:
+            weights = sample.weights(guesses.shape[1])
         if single:
             labels = functional.one_hot(labels.long(), guesses.shape[1])
         records = torch.cat([view, *looks])
@@ -298,7 +349,7 @@ def _mixmatch(sample: _Sample, rest: _Rest, task: Task) -> Iterator[Tensor]:
         logits, answers = sample.model(records), len(labels)
         weight = spec.unlabeled_weight * min(1.0, step / rising if spec.ramp else 1.0)
         error = error_of(logits[answers:], targets[answers:])
-        yield loss_of(logits[:answers], targets[:answers]) + weight * error
+        yield loss_of(logits[:answers], targets[:answers], weights) + weight * error
 
 
 def _guess(model: nn.Module, looks: list[Tensor], temperature: float, task: Task) -> Tensor:

@@ -23,8 +23,10 @@ from dpal.training.evaluation import probabilities
 from dpal.training.label_metrics import label_figures
 from dpal.training.plain_training import fine_tune
 from dpal.training.semi_supervised import (
+    answer_weights,
     answered_records,
     blend,
+    label_weights,
     masked_error,
     masked_loss,
     mixing_shares,
@@ -290,6 +292,44 @@ def test_images_are_shifted() -> None:
     assert not torch.equal(weights(still), weights(moved))
 
 
+def test_weights_are_by_what_was_answered_and_one_on_average() -> None:
+    """Seen red without the missing ones taken out, and without the mean taken to 1."""
+    labels = torch.tensor([[0, NAN, 1], [0, 1, 1], [1, 0, NAN], [0, NAN, 1.0]])
+    for balance in (0.0, 0.5, 1.0):
+        rows = label_weights(labels, balance)
+        for row, answers in zip(rows, labels.T, strict=True):
+            given = answers[~answers.isnan()].long()
+            assert row[given].mean() == pytest.approx(1.0)
+            counts = torch.bincount(given, minlength=2) + 1
+            rarer = float(counts[0] / counts[1]) ** balance
+            assert float(row[1] / row[0]) == pytest.approx(rarer)
+    classes = answer_weights(torch.tensor([0, 0, 0, NAN, 2]), 3, 1.0)
+    assert classes[1] == 2 * classes[2] == 4 * classes[0]
+
+
+@pytest.mark.parametrize("method", ["supervised", "mixmatch"])
+@pytest.mark.parametrize("task", list(Task))
+def test_rare_answers_count_where_they_are_balanced(method: str, task: Task) -> None:
+    """All records look alike: what is learned is how much each answer weighs in all."""
+    single = task is Task.SINGLE_LABEL
+    yes = (torch.arange(200) % 20 == 0).float()
+    labels = yes if single else torch.stack([yes, 1 - yes, yes], dim=1)
+    labels[7] = NAN
+    spec = replace(LINEAR, classes=2, task=task) if single else LINEAR
+    about = replace(SUPERVISED, method=method, epochs=150, unlabeled_weight=0.0, mixup=0.0)
+    chances = {}
+    for balance in (0.0, 1.0):
+        model = build_model(spec)
+        train_student(model, torch.ones(200, WIDTH), labels, replace(about, balance=balance),
+                      task=task)  # fmt: skip
+        logits = model(torch.ones(1, WIDTH))[0].detach()
+        first = torch.softmax(logits, 0)[1] if single else torch.sigmoid(logits)[0]
+        chances[balance] = float(first)
+    # A twentieth says yes; balanced, each yes weighs 191/11 of a no: 10 * 191 against 190 * 11.
+    assert chances[0.0] == pytest.approx(0.05, abs=0.02)
+    assert chances[1.0] == pytest.approx(0.478, abs=0.03)
+
+
 def test_refusals_say_what_to_do() -> None:
     inputs, labels = groups(20, seed=9)
     one = groups(5, seed=10)[0]
@@ -331,6 +371,7 @@ OUT_OF_RANGE: dict[str, Any] = {
     **dict.fromkeys(("epochs", "views", "batch_size"), 0),
     **dict.fromkeys(("noise", "mixup", "shift", "weight_decay", "unlabeled_weight"), -1e-3),
     "ramp": 1.5,
+    "balance": 1.5,
 }
 
 
