@@ -451,6 +451,25 @@ class ProcessLost(DpalError):
         )
 
 
+class HelperRefused(DpalError):
+    """A process of another machine cannot take part in a training. Nothing was released by this.
+
+    Attributes:
+      helper: what it is called.
+      reason: what is wrong with it.
+      fault: the same for programs: key, version, number, taken, failed, or the code of its error.
+    """
+
+    code = "helper-refused"
+
+    def __init__(self, helper: str, reason: str, fault: str) -> None:
+        super().__init__(helper, reason, fault)
+        self.helper, self.reason, self.fault = helper, reason, fault
+
+    def _sentence(self) -> str:
+        return f"{self.helper} cannot train with the others: {self.reason}"
+
+
 class StoreError(DpalError):
     """Object storage did not take or give a campaign's file. Nothing was released."""
 

@@ -294,6 +294,11 @@ class CampaignConfig(RunConfig):
                 "search trains its trials where the campaign itself runs, and "
                 "runtime.training_pool leaves training to workers; use one of the two"
             )
+        if self.search is not None and self.runtime.rendezvous is not None:
+            raise ValueError(
+                "search trains its trials on one machine, and runtime.rendezvous has helpers of "
+                "other machines; use one of the two"
+            )
         if self.privacy.label_cap is LabelCap.SUM and self.labeler.limits_queries:
             raise ValueError(
                 f"privacy.label_cap sum lets a query be larger than asked for, and labeler.kind "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field, NonNegativeInt, field_validator
+from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from dpal.config.cron import require_cron, require_timezone
 from dpal.config.guarded import Guarded
@@ -92,6 +92,18 @@ class RuntimeConfig(Section):
     """Records per backward pass; fewer need less memory, with the same result."""
     processes: int = Field(1, ge=1, le=64)
     """Processes that share the records of every step."""
+    # Where it listens decides who could ask to join, and a network that is declared private is
+    # one over which clipped sums go as they are.
+    rendezvous: Annotated[
+        str | None, Guarded(place=False, free=(None,)), choice("HOST:PORT", "This machine alone")
+    ] = None
+    """Address (HOST:PORT) of the machine that trains, at which helpers of other machines find it
+    (dpal ranks); null: all processes are of one machine."""
+    helpers: int = Field(0, ge=0, le=63, title="Processes of other machines")
+    """Processes that other machines add to `processes`; needs rendezvous."""
+    private_network: Annotated[bool, Guarded(place=False, free=(False,))] = False
+    """Whether vectors may go through torch.distributed (Gloo, NCCL), which seals nothing: only in a
+    network of these machines alone. false seals them."""
     cache_mib: NonNegativeInt = Field(2048, title="Memory for records (MiB)")
     """Memory for decoded records; more are decoded as they are needed."""
     task_runner: TaskRunnerKind = TaskRunnerKind.LOCAL
@@ -102,6 +114,28 @@ class RuntimeConfig(Section):
         str | None, Guarded(free=(None,)), choice("An address", "Workers on this machine")
     ] = Field(None, title="Cluster")
     """Address of a running Dask or Ray cluster; null starts workers on this machine."""
+
+    @field_validator("rendezvous")
+    @classmethod
+    def _is_address(cls, text: str | None) -> str | None:
+        if text is not None:
+            try:
+                address_of(text)
+            except ValueError as error:
+                raise ValueError(
+                    "runtime.rendezvous is no HOST:PORT, such as 10.8.0.1:29400"
+                ) from error
+        return text
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if (self.rendezvous is None) != (self.helpers == 0):
+            raise ValueError(
+                "runtime.rendezvous and runtime.helpers go together: the first says where "
+                "processes of other machines find this one, the second how many there are; set "
+                "both or neither"
+            )
+        return self
 
     @field_validator("cron")
     @classmethod
@@ -152,6 +186,21 @@ class RuntimeConfig(Section):
         if folder is not None and not (folder.is_absolute() or folder.parts[:1] == ("~",)):
             raise ValueError("runtime.anchors must start with / or ~: commands run in any folder")
         return folder
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; an IPv6 address stands in brackets.
+
+    Raises:
+      ValueError: it is none.
+
+    >>> address_of("[fd00::1]:29400")
+    ('fd00::1', 29400)
+    """
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname or not parts.port or parts.netloc != text or "@" in text:
+        raise ValueError(f"{text!r} is no HOST:PORT")
+    return parts.hostname, parts.port
 
 
 class RunConfig(Section):

@@ -168,10 +168,50 @@ def load_labeled(
       DataError: a record cannot be read, or the pool is not the one of its state.
       StorageError: there is no room in `scratch`.
     """
-    table = _labeled_rows(state)
-    # A group's records have one owner among the processes, too.
+    return load_labeled_rows(
+        source,
+        owned_rows(labeled_rows(state), share),
+        participation=participation,
+        cache_mib=cache_mib,
+        scratch=scratch,
+        workers=workers,
+        share=share,
+    )
+
+
+def owned_rows(table: pa.Table, share: Share) -> pa.Table:
+    """Those of the labeled rows that a share owns; a group's records have one owner, too."""
+    return table.take(share.of(table.column(_owned_by(table)).to_numpy()))
+
+
+def load_labeled_rows(
+    source: Source,
+    table: pa.Table,
+    *,
+    participation: Callable[[int], float] = lambda block: 1.0,
+    cache_mib: int = CACHE_MIB,
+    scratch: Path | None = None,
+    workers: int = WORKERS,
+    share: Share = WHOLE,
+) -> LabeledSet:
+    """Loads the records of labeled rows, as `load_labeled` does those of a state.
+
+    Args:
+      source: the pool.
+      table: as `labeled_rows` and `owned_rows` give it.
+      participation: factor on the sample rates of a block's records.
+      cache_mib: what decoded records may take; more of them stay encoded, on disk.
+      scratch: folder for those, as private as the pool; None keeps all in memory.
+      workers: threads that decode.
+      share: whose rows these are.
+
+    Raises:
+      DataError: a record cannot be read, a row is not the share's, or the pool is another one.
+      StorageError: there is no room in `scratch`.
+    """
     grouped = GROUP in table.column_names
-    table = table.take(share.of(table.column(GROUP if grouped else "row").to_numpy()))
+    if len(share.of(table.column(_owned_by(table)).to_numpy())) != table.num_rows:
+        raise DataError(f"rows came that {share} does not own")
     rows = table.column("row").to_numpy()
     first = next(iter(raw_batches(source, [source.content.value]))).table.column(0)
     like = records_of(source, first.slice(0, 1), rows=None)
@@ -191,8 +231,12 @@ def load_labeled(
     )
 
 
-def _labeled_rows(state: Path) -> pa.Table:
-    """Rows of the pool that are labeled, with their cohort, label, block, and group, if any."""
+def _owned_by(table: pa.Table) -> str:
+    return GROUP if GROUP in table.column_names else "row"
+
+
+def labeled_rows(state: Path) -> pa.Table:
+    """The rows of the pool that are labeled, with their cohort, label, block, and group, if any."""
     batches, first = [], 0
     with pq.ParquetFile(state) as file:
         columns = [name for name in file.schema_arrow.names if name != "id"]

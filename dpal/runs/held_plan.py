@@ -21,7 +21,7 @@ from dpal.data.sources import Source
 from dpal.errors import DpalError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.labels import Task
-from dpal.ledger.data_set_limits import DataHold
+from dpal.ledger.data_set_accounts import BlockShare
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.models.normalisation import Normalisation
 from dpal.planning.campaign_plan import Plan
@@ -123,7 +123,7 @@ def held_campaign(config: CampaignConfig) -> Campaign | None:
         if ledger.identity is None:
             return None
         data = held_data(ledger, config.data.dataset)
-        plan = _plan_of(config, written, data)
+        plan = plan_as_written(config, written, () if data is None else data.shares)
         if plan is None or not _is_held(ledger, plan, _committed(folder, pool)):
             return None
     return Campaign(
@@ -140,10 +140,16 @@ def _is_held(ledger: CampaignLedger, plan: Plan, pool: str) -> bool:
     return ledger.holds(plan.digest, pool, plan.releases())
 
 
-def _plan_of(
-    config: CampaignConfig, written: Mapping[str, Any], data: DataHold | None
+def plan_as_written(
+    config: CampaignConfig, written: Mapping[str, Any], blocks: tuple[BlockShare, ...]
 ) -> Plan | None:
-    """The plan that settings and a record make together; None where they make none."""
+    """The plan that settings and a record make together; None where they make none.
+
+    Args:
+      config: the settings.
+      written: what `held_plan_record` has under `HELD_PLAN`.
+      blocks: what each block of a data set may spend; empty where the campaign is on none.
+    """
     try:
         facts = dict(written["facts"])
         measured = facts["measured"]
@@ -162,7 +168,6 @@ def _plan_of(
             }
         )
         strategy, figures = Strategy(written["strategy"]), written["figures"]
-        blocks = () if data is None else data.shares
         return Plan(
             spec=replace(spec, strategy=strategy, blocks=blocks),
             phases=read_phases(written["phases"]),

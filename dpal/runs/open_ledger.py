@@ -45,6 +45,11 @@ def anchors_of(runtime: RuntimeConfig) -> Anchors:
     return Anchors(folder)
 
 
+def rank_key_file() -> Path:
+    """Where the key lies that machines know which train together; this user's alone."""
+    return user_state_path("dpal") / "ranks.key"
+
+
 def key_word(runtime: RuntimeConfig) -> str:
     """What `dpal verify --key` is given where settings are in force: own, or the key's digits.
 

@@ -28,10 +28,16 @@ def open_sources(config: CampaignConfig) -> tuple[Source, Source]:
     Raises:
       DataError: a file is missing or not of a kind that is read.
     """
-    return (
-        _open(config, config.data.pool, Role.POOL),
-        open_validation(config),
-    )
+    return open_pool_alone(config), open_validation(config)
+
+
+def open_pool_alone(config: CampaignConfig) -> Source:
+    """Looks at the pool alone, as a machine does that measures nothing.
+
+    Raises:
+      DataError: a file is missing or not of a kind that is read.
+    """
+    return _open(config, config.data.pool, Role.POOL)
 
 
 def open_validation(config: CampaignConfig) -> Source:

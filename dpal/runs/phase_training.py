@@ -30,6 +30,7 @@ from dpal.randomness import secure
 from dpal.runs.campaign import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
+from dpal.runs.remote_ranks import remote_ranks_of
 from dpal.runs.search_choice import optimizer_of, search_choice
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within
@@ -245,7 +246,7 @@ def make_steps(
     hidden = campaign.plan.spec.selection is SelectionMode.HIDDEN
     load = _loader(campaign, phase)
     with (
-        _crew(campaign, load) as crew,
+        _crew(campaign, phase, load, _gives_up(training, steps, monitor)) as crew,
         load(share=WHOLE if crew is None else crew.share) as labeled,
         _progress(training, steps.done, monitor) as show,
     ):
@@ -329,7 +330,7 @@ def _steps_between_checkpoints(campaign: Campaign, phase: Phase, model: nn.Modul
         physical_batch=runtime.physical_batch,
         recipe=spec.recipe,
         backend=runtime.backend,
-        processes=runtime.processes,
+        processes=runtime.processes + runtime.helpers,
         group_records=_group_records(campaign),
     )
     return steps_within(runtime.checkpoint_minutes, step_seconds=seconds)
@@ -354,9 +355,12 @@ def _loader(campaign: Campaign, phase: Phase) -> Loader:
 
 
 @contextmanager
-def _crew(campaign: Campaign, load: Loader) -> Iterator[WorkerPool | None]:
+def _crew(
+    campaign: Campaign, phase: Phase, load: Loader, watch: Callable[[], None]
+) -> Iterator[WorkerPool | None]:
     runtime = campaign.config.runtime
-    if runtime.processes == 1:
+    remote = remote_ranks_of(campaign, phase, watch)
+    if runtime.processes == 1 and remote is None:
         yield None
         return
     with WorkerPool(
@@ -364,8 +368,22 @@ def _crew(campaign: Campaign, load: Loader) -> Iterator[WorkerPool | None]:
         processes=runtime.processes,
         scratch=campaign.folder.scratch,
         device=runtime.device,
+        remote=remote,
     ) as crew:
         yield crew
+
+
+def _gives_up(
+    training: TrainingJob, steps: ReservedSteps, monitor: TrainingMonitor
+) -> Callable[[], None]:
+    """Stops what waits for helpers of other machines, where the training is to stop."""
+
+    def watch() -> None:
+        if monitor.must_stop():
+            monitor.leave(f"{training.name}, after {steps.persisted:,} of "
+                          f"{training.phase.steps:,} steps,")  # fmt: skip
+
+    return watch
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from flows.cli import (
     plan,
     predict,
     promote,
+    ranks,
     report,
     restore,
     run,
@@ -89,6 +90,7 @@ app.command("deploy", epilog=deploy.EXAMPLE)(deploy.deploy)
 app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
 app.command("allow", epilog=allow.EXAMPLE)(allow.allow)
 app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
+app.command("ranks", epilog=ranks.EXAMPLE)(ranks.ranks_command)
 app.command("desk", epilog=desk.EXAMPLE)(desk.desk)
 app.command("label", epilog=label.LABEL_EXAMPLE)(label.label)
 app.command("collect", epilog=label.COLLECT_EXAMPLE)(label.collect)

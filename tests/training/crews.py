@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe
 from typing import cast
@@ -60,6 +61,7 @@ def gradients(
     model: nn.Module | None = None,
     spec: OptimizerSpec = STILL,
     recipe: Recipe | None = None,
+    on_step: Callable[[int], None] = lambda step: None,
 ) -> np.ndarray:
     """Released sums over C, of a model whose weights stay 0 unless said otherwise.
 
@@ -72,9 +74,10 @@ def gradients(
         nn.init.zeros_(model.weight)
     seen: list[np.ndarray] = []
 
-    def on_step(_: int) -> None:
+    def keep(done: int) -> None:
         flat = flat_gradient(model)
         seen.append(flat.double().numpy() * BATCH / C)
+        on_step(done)
 
     train_dp_sgd(
         model,
@@ -86,7 +89,7 @@ def gradients(
         rng=secure(),
         recipe=recipe,
         crew=crew,
-        on_step=on_step,
+        on_step=keep,
     )
     found = np.stack(seen)
     return found.reshape(-1, 2, RECORDS) if linear else found

@@ -25,7 +25,8 @@ from dpal.randomness import Words, secure
 from dpal.training.clipping import Clipper
 from dpal.training.distributed import worker
 from dpal.training.distributed import worker_pool as crews
-from dpal.training.distributed.messages import Team, copy_to
+from dpal.training.distributed.messages import copy_to
+from dpal.training.distributed.team import Team
 from dpal.training.distributed.worker_pool import WorkerPool
 from dpal.training.optimizers import build_optimizer
 from dpal.training.train_phase import train_dp_sgd

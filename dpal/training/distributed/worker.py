@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,10 +27,11 @@ from dpal.training.distributed.messages import (
     ComputeClippedSum,
     Job,
     LoadRecords,
-    Team,
+    Meet,
     receive_message,
     send,
 )
+from dpal.training.distributed.team import Sums, Team
 from dpal.training.train_phase import own_batches
 
 READY = "ready"
@@ -69,31 +71,49 @@ def _work(link: Connection, start: LoadRecords) -> None:
         if labeled.share != start.share:
             raise ParameterError(f"records of {labeled.share} were loaded, not of {start.share}")
         send(link, READY)
-        receive_message(link)
-        team = Team(
-            start.share, meeting=start.meeting, device=start.device, patience=start.patience
+        meet: Meet = receive_message(link)
+        team = Team(start.share.rank, meet.meeting, device=start.device, patience=start.patience)
+        handle_messages(
+            partial(receive_message, link),
+            partial(send, link, READY),
+            labeled,
+            team,
+            device=start.device,
+            rng=secure(),
         )
-        handle_messages(link, labeled, team, device=start.device, rng=secure())
+
+
+def _nothing() -> None:
+    """Whoever waits here is ended from outside."""
 
 
 def handle_messages(
-    link: Connection, labeled: LabeledSet, team: Team, *, device: torch.device, rng: BitSource
+    receive: Callable[[], Job | ComputeClippedSum],
+    ready: Callable[[], None],
+    labeled: LabeledSet,
+    sums: Sums,
+    *,
+    device: torch.device,
+    rng: BitSource,
+    watch: Callable[[], None] = _nothing,
 ) -> None:
     """Follows orders: phases to begin with, and steps.
 
     Args:
-      link: to the main process.
+      receive: waits for the next order of the main process.
+      ready: tells it that a clipped sum is there.
       labeled: the share's records.
-      team: all ranks.
+      sums: what all ranks give each other.
       device: to compute on.
       rng: of this process alone: decides which of its records join a batch.
+      watch: called while waiting for others; raises when that makes no sense any more.
 
     Raises:
       EOFError: the main process hung up.
     """
     steps: Generator[Any] | None = None
     while True:
-        order: Job | ComputeClippedSum = receive_message(link)
+        order = receive()
         if isinstance(order, Job):
             model, work = order.model.to(device), order.work
             clipper = Clipper(
@@ -106,15 +126,11 @@ def handle_messages(
         if steps is None:
             raise ParameterError("a step was asked for before any phase was begun")
         clipper.bound = order.bound
-        team.share_weights(model, watch=_nothing)
+        sums.share_weights(model, watch=watch)
         gradient, records, labels, sizes = next(steps)
         total = gradient.clipped_sum(records, labels, sizes)
-        send(link, READY)
-        team.add_up(np.append(total, clipper.take_count()), watch=_nothing)
-
-
-def _nothing() -> None:
-    """Whoever waits here is ended from outside."""
+        ready()
+        sums.add_up(np.append(total, clipper.take_count()), watch=watch)
 
 
 def _end_with(parent: int) -> None:

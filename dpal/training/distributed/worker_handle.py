@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 
@@ -50,6 +51,23 @@ class WorkerHandle:
             send(self.link, order)
         except OSError:
             self.drain()
+
+    def look(self) -> None:
+        """Raises why it ended, if it has."""
+        if self.process.poll() is not None:
+            self.drain()
+
+    def await_end(self, seconds: float) -> None:
+        """Raises why it ended, if it does so within some seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+            self.drain()
+
+    def end(self) -> None:
+        """Ends it at once: it holds nothing that anybody needs."""
+        self.process.kill()
+        self.process.wait()
+        self.link.close()
 
     def drain(self) -> None:
         """Raises the reason why it ended, or ProcessLost."""

@@ -1,4 +1,4 @@
-"""DP-SGD over several processes on one machine, by the same law as in one.
+"""DP-SGD over several processes, of one machine or of several, by the same law as in one.
 
 Every record is owned by one rank, which decides with random bits of its own whether the
 record joins a batch, and clips its gradient. Sums are added up here, at rank 0, which adds
@@ -9,9 +9,8 @@ the sum by at most C, and the noise on the sum is that of the plan.
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,10 +32,12 @@ from dpal.training.distributed.messages import (
     Loader,
     LoadRecords,
     Meet,
-    Team,
     copy_to,
-    place,
 )
+from dpal.training.distributed.remote_handle import RemoteHandle, SealedSums
+from dpal.training.distributed.remote_messages import load_order
+from dpal.training.distributed.rendezvous import RemoteRanks, Rendezvous
+from dpal.training.distributed.team import Meeting, Sums, Team, by_nccl, network_store, place
 from dpal.training.distributed.worker_handle import WorkerHandle, start_worker
 from dpal.training.dp_sgd import PrivateGradient, Sizes
 from dpal.training.train_phase import Work
@@ -46,6 +47,8 @@ PATIENCE = 600.0  # seconds that a helper may lag behind, or a vector take on it
 
 class WorkerPool:
     """Rank 0, the process that makes it, and helpers that live as long as the `with` block.
+
+    Helpers of other machines are started there, and come to this one (`remote_worker`).
 
     One crew may train several phases, one after the other, on the records that were loaded
     at its start.
@@ -59,27 +62,33 @@ class WorkerPool:
         scratch: Path,
         device: str = "cpu",
         patience: float = PATIENCE,
+        remote: RemoteRanks | None = None,
     ) -> None:
         """Starts nothing yet.
 
         Args:
           load: loads the records of a share; called once in every helper, and by whoever
             loads rank 0's share.
-          processes: this one and its helpers.
+          processes: this one and its helpers on this machine.
           scratch: a private folder of one crew at a time, in which the processes find each
             other. No record and no gradient is written there.
           device: of the models; cuda gives each process a GPU of its own where there are
             enough.
           patience: seconds that a helper may lag behind this process in a step.
+          remote: helpers on other machines; None where there are none.
         """
         check.at_least(1, processes=processes)
         check.positive(patience=patience)
-        self.share = Share(rank=0, processes=processes)
+        others = 0 if remote is None else remote.number
+        self.share = Share(rank=0, processes=processes + others)
+        self._processes, self._remote = processes, remote
         self._load, self._scratch, self._patience = load, scratch, patience
         self._meeting = scratch / "crew"
         self._device = torch.device(device)
         self._helpers: list[WorkerHandle] = []
-        self._team: Team | None = None
+        self._elsewhere: list[RemoteHandle] = []
+        self._rendezvous: Rendezvous | None = None
+        self._sums: Sums | None = None
         self._model: nn.Module | None = None
         self._open = False
 
@@ -94,8 +103,10 @@ class WorkerPool:
             ) from error
         self._open = True
         try:
-            threads = max(1, self._threads // self.share.processes)
-            for rank in range(1, self.share.processes):
+            if self._remote is not None:
+                self._rendezvous = Rendezvous(self._remote)
+            threads = max(1, self._threads // self._processes)
+            for rank in range(1, self._processes):
                 self._helpers.append(self._start(replace(self.share, rank=rank), threads))
             torch.set_num_threads(threads)
         except BaseException:
@@ -109,6 +120,9 @@ class WorkerPool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is None and self._open:
+            for helper in self._elsewhere:
+                helper.dismiss()
         self.close()
 
     def close(self) -> None:
@@ -116,13 +130,12 @@ class WorkerPool:
         if not self._open:
             return
         self._open = False
-        for helper in self._helpers:
-            helper.process.kill()
-        for helper in self._helpers:
-            helper.process.wait()
-            helper.link.close()
-        if self._team is not None:
-            self._team.close()
+        for helper in self._everyone:
+            helper.end()
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+        if self._sums is not None:
+            self._sums.close()
         self._meeting.unlink(missing_ok=True)
         torch.set_num_threads(self._threads)
 
@@ -138,7 +151,7 @@ class WorkerPool:
           ParameterError: the records are not rank 0's share: some would have two owners, or
             none.
           DpalError: a helper cannot load its records.
-          ProcessLost: a helper ended.
+          ProcessLost: a helper ended, or did not come.
         """
         if labeled.share != self.share:
             raise ParameterError(
@@ -146,10 +159,10 @@ class WorkerPool:
                 f"{labeled.share}; load the share of the crew"
             )
         with self._together():
-            if self._team is None:
-                self._team = self._meet()
+            if self._sums is None:
+                self._sums = self._meet()
             job = Job(model=copy_to(model, torch.device("cpu")), work=work)
-            for helper in self._helpers:
+            for helper in self._everyone:
                 helper.tell(job)
         self._model = model
 
@@ -173,42 +186,76 @@ class WorkerPool:
         Raises:
           ProcessLost: a helper ended; nothing was released.
         """
-        if self._team is None or self._model is None:
+        if self._sums is None or self._model is None:
             raise ParameterError("a step was asked for before any phase was begun")
         with self._together():
-            for helper in self._helpers:
+            for helper in self._everyone:
                 helper.tell(ComputeClippedSum(bound=clipper.bound))
-            self._team.share_weights(self._model, watch=self._watch)
+            self._sums.share_weights(self._model, watch=self._watch)
             total = gradient.clipped_sum(inputs, labels, sizes)
-            for helper in self._helpers:
+            for helper in self._everyone:
                 helper.hear(self._patience)
             own = np.append(total, clipper.take_count())
-            whole = self._team.add_up(own, watch=self._watch)
+            whole = self._sums.add_up(own, watch=self._watch)
         gradient.release(whole[:-1], float(whole[-1]))
+
+    @property
+    def _everyone(self) -> list[WorkerHandle | RemoteHandle]:
+        return [*self._helpers, *self._elsewhere]
 
     def _start(self, share: Share, threads: int) -> WorkerHandle:
         start = LoadRecords(
             share=share,
             load=self._load,
             threads=threads,
-            device=place(self._device, share),
-            meeting=self._meeting,
+            device=self._place(share),
             parent=os.getpid(),
             patience=self._patience,
         )
         return start_worker(start)
 
-    def _meet(self) -> Team:
-        for helper in self._helpers:
-            helper.hear(None)  # reading records may take as long as it takes
-        for helper in self._helpers:
-            helper.tell(Meet())
-        return Team(
-            self.share,
-            meeting=self._meeting,
-            device=place(self._device, self.share),
-            patience=self._patience,
+    def _place(self, share: Share) -> torch.device:
+        """Ranks of this machine share its devices; those of others have their own."""
+        return place(self._device, Share(rank=share.rank, processes=self._processes))
+
+    def _meet(self) -> Sums:
+        if self._remote is not None and self._rendezvous is not None:
+            first = replace(self.share, rank=self._processes)
+            self._elsewhere = self._rendezvous.await_all(first)
+            for helper in self._elsewhere:
+                said, rows = self._remote.order(helper.share)
+                helper.give({**said, **load_order(helper.share, self._patience)}, rows)
+        for each in self._everyone:
+            each.hear(None)  # reading records may take as long as it takes
+        here = Meeting(
+            ranks=self._processes,
+            file=self._meeting,
+            direct=by_nccl(self._device, self._processes),
         )
+        if self._remote is None:
+            return self._gather(here, self._helpers)
+        if not self._remote.private:
+            together = self._gather(here, self._helpers) if self._helpers else None
+            sealed = Meeting(ranks=self.share.processes)
+            for helper in self._elsewhere:
+                helper.tell(Meet(meeting=sealed))
+            return SealedSums(together, self._elsewhere, patience=self._patience)
+        own = all(helper.own_gpu for helper in self._elsewhere)
+        everyone = Meeting(ranks=self.share.processes, direct=here.direct and own)
+        host = self._elsewhere[0].link.own_host
+        store, everyone = network_store(host, everyone)
+        return self._gather(everyone, self._everyone, store)
+
+    def _gather(
+        self,
+        meeting: Meeting,
+        others: Sequence[WorkerHandle | RemoteHandle],
+        store: object | None = None,
+    ) -> Team:
+        for helper in others:
+            helper.tell(Meet(meeting=meeting))
+        device = self._place(self.share)
+        return Team(0, meeting, device=device, patience=self._patience, store=store)
 
     @contextmanager
     def _together(self) -> Iterator[None]:
@@ -227,17 +274,15 @@ class WorkerPool:
             raise
 
     def _watch(self) -> None:
-        for helper in self._helpers:
-            if helper.process.poll() is not None:
-                helper.drain()
+        for helper in self._everyone:
+            helper.look()
 
     def _blame(self, error: ConnectionError) -> NoReturn:
         """Raises what became of a helper that has ended or is about to."""
-        for helper in self._helpers:
-            with suppress(subprocess.TimeoutExpired):
-                helper.process.wait(1 / len(self._helpers))
-                helper.drain()
-        raise self._helpers[0].lost("or another one no longer answers") from error
+        everyone = self._everyone
+        for helper in everyone:
+            helper.await_end(1 / len(everyone))
+        raise everyone[0].lost("or another one no longer answers") from error
 
 
 def in_memory(labeled: LabeledSet) -> Loader:

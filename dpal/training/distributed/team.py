@@ -1,0 +1,243 @@
+"""How ranks give each other weights, and add up: through torch.distributed.
+
+Between GPUs of their own by NCCL, otherwise by Gloo. Processes of one machine meet on its
+loopback, where clipped sums without noise stay. Of several machines they meet so only where the
+network between them is declared private, as neither Gloo nor NCCL seals or proves anything;
+otherwise vectors go sealed through the links that orders take (`sealed_sums`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dpal.data.process_share import Share
+from dpal.errors import ConfigError
+from dpal.training.per_record.backend import trainable
+
+LOOPBACK = "127.0.0.1"
+_POLL = 2e-4  # seconds
+_MEETING = timedelta(seconds=60)  # all have their records by then, and need only connect
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where ranks find each other, to exchange vectors.
+
+    Attributes:
+      ranks: how many there are.
+      file: on this machine, in a folder that only this user can enter; None where ranks are on
+        several machines.
+      address: host and port of rank 0's store there.
+      host: address at which this rank listens for the others.
+      direct: whether vectors go from GPU to GPU: each rank has one of its own.
+    """
+
+    ranks: int
+    file: Path | None = None
+    address: tuple[str, int] | None = None
+    host: str = LOOPBACK
+    direct: bool = False
+
+
+class Sums(Protocol):
+    """Vectors of all ranks: weights that rank 0 gives, sums that it gets."""
+
+    def share_weights(self, model: nn.Module, *, watch: Callable[[], None]) -> None:
+        """Gives rank 0's trained weights to everyone, exactly as they are."""
+        ...
+
+    def add_up(
+        self, vector: NDArray[np.float64], *, watch: Callable[[], None]
+    ) -> NDArray[np.float64]:
+        """Sums the vectors of all ranks in float64; only rank 0 gets the sum."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the others without waiting for them."""
+        ...
+
+
+class Team:
+    """All ranks, connected; rank 0 is the main process."""
+
+    def __init__(
+        self,
+        rank: int,
+        meeting: Meeting,
+        *,
+        device: torch.device,
+        patience: float,
+        store: Any = None,
+    ) -> None:
+        """Waits until all ranks are there.
+
+        Args:
+          rank: of this process.
+          meeting: where the others are.
+          device: of this rank's model.
+          patience: seconds to wait for the others whenever vectors are exchanged.
+          store: through which they find each other, where this rank holds it.
+
+        Raises:
+          ConnectionError: somebody did not come.
+        """
+        self._device = device if meeting.direct else torch.device("cpu")
+        self._patience = timedelta(seconds=patience)
+        try:
+            self._store = _store(meeting) if store is None else store
+            make = _nccl if meeting.direct else _gloo
+            self._group = make(self._store, rank, meeting, self._patience)
+        except RuntimeError as error:
+            raise ConnectionError("a rank did not come") from error
+
+    def share_weights(self, model: nn.Module, *, watch: Callable[[], None]) -> None:
+        """Gives rank 0's trained weights to everyone, exactly as they are.
+
+        Args:
+          model: of the same architecture on every rank; frozen parameters are the same.
+          watch: called while waiting; raises when waiting makes no sense any more.
+
+        Raises:
+          ConnectionError: somebody does not answer.
+        """
+        flat = flat_weights(model).to(self._device)
+        options = dist.BroadcastOptions()
+        options.rootRank = options.rootTensor = 0
+        options.timeout = self._patience
+        self._finish(self._group.broadcast([flat], options), watch)
+        if self._group.rank() > 0:
+            set_weights(model, flat)
+
+    def add_up(
+        self, vector: NDArray[np.float64], *, watch: Callable[[], None]
+    ) -> NDArray[np.float64]:
+        """Sums the vectors of all ranks in float64; only rank 0 gets the sum.
+
+        Args:
+          vector: (n,), of the same length on every rank.
+          watch: as in `share_weights`.
+
+        Raises:
+          ConnectionError: somebody does not answer.
+        """
+        total = torch.from_numpy(vector.copy()).to(self._device)
+        options = dist.ReduceOptions()
+        options.rootRank, options.reduceOp = 0, dist.ReduceOp.SUM  # type: ignore[assignment]
+        options.timeout = self._patience
+        self._finish(self._group.reduce([total], options), watch)
+        return np.asarray(total.cpu().numpy())
+
+    def close(self) -> None:
+        """Lets go of the others without waiting for them."""
+        self._group.abort()
+
+    def _finish(self, work: Any, watch: Callable[[], None]) -> None:
+        # A rank that died would leave a blocking wait hanging until its timeout.
+        try:
+            while not work.is_completed():
+                watch()
+                time.sleep(_POLL)
+            work.wait()
+        except RuntimeError as error:
+            raise ConnectionError("a rank does not answer") from error
+
+
+def flat_weights(model: nn.Module) -> Tensor:
+    """What trains of a model, in one vector (n,)."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in trainable(model)])
+
+
+def set_weights(model: nn.Module, flat: Tensor) -> None:
+    """Sets what trains of a model to what `flat_weights` made of another one."""
+    start = 0
+    with torch.no_grad():
+        for parameter in trainable(model):
+            parameter.copy_(flat[start : start + parameter.numel()].reshape(parameter.shape))
+            start += parameter.numel()
+
+
+def network_store(host: str, meeting: Meeting) -> tuple[Any, Meeting]:
+    """Opens rank 0's store at one address of this machine, and says where it is.
+
+    Args:
+      host: the address, in a network that is private.
+      meeting: of all ranks.
+
+    Raises:
+      ConfigError: everybody could reach that address.
+    """
+    address = ipaddress.ip_address(host)
+    if address.is_global or address.is_unspecified:
+        raise ConfigError.before_release(
+            f"runtime.private_network says that the network of {host} is private, and addresses "
+            "there are public; name one of a private network (WireGuard, a VLAN) in "
+            "runtime.rendezvous, or leave runtime.private_network out, and vectors go sealed"
+        ).about("runtime.private_network", "public")
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listening:
+        port = listening.getsockname()[1]
+        store: Any = dist.TCPStore(  # type: ignore[attr-defined]
+            host,
+            port,
+            meeting.ranks,
+            is_master=True,
+            timeout=_MEETING,
+            wait_for_workers=False,
+            # Left to itself it would listen on every address of this machine.
+            master_listen_fd=listening.detach(),
+        )
+    return store, replace(meeting, address=(host, port), host=host)
+
+
+def by_nccl(device: torch.device, processes: int) -> bool:
+    """Whether vectors go from GPU to GPU: each process has one of its own."""
+    enough = device.type == "cuda" and torch.cuda.device_count() >= processes
+    return enough and dist.is_nccl_available()
+
+
+def place(device: torch.device, share: Share) -> torch.device:
+    """Device of a rank: a GPU of its own where there are enough, else the one given."""
+    if by_nccl(device, share.processes):
+        first = device.index or 0
+        return torch.device("cuda", (first + share.rank) % torch.cuda.device_count())
+    return device
+
+
+def _store(meeting: Meeting) -> Any:
+    if meeting.address is not None:
+        host, port = meeting.address
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            host, port, meeting.ranks, timeout=_MEETING, wait_for_workers=False
+        )
+    store: Any = dist.FileStore(  # type: ignore[attr-defined]
+        str(meeting.file), meeting.ranks
+    )
+    store.set_timeout(_MEETING)
+    return store
+
+
+def _gloo(store: Any, rank: int, meeting: Meeting, patience: timedelta) -> Any:
+    options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._timeout = _MEETING
+    # By default it would listen on the address of the host's name, for others to see.
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=meeting.host)]
+    return dist.ProcessGroupGloo(store, rank, meeting.ranks, options)
+
+
+def _nccl(store: Any, rank: int, meeting: Meeting, patience: timedelta) -> Any:
+    options: Any = dist.ProcessGroupNCCL.Options()
+    options._timeout = patience  # it connects no earlier than it first sums
+    return dist.ProcessGroupNCCL(store, rank, meeting.ranks, options)
