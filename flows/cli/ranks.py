@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -116,6 +117,15 @@ def help_as_rank(work: dict[str, Any]) -> DpalError | None:
         return error
     except KeyboardInterrupt:
         pass
+    except Exception as error:
+        if os.environ.get("DPAL_DEBUG"):
+            raise
+        # What it says may come from a record, and torchrun would print all of it.
+        _say(
+            f"helper {work['first'] + rank} failed ({type(error).__name__}); run it again with "
+            "DPAL_DEBUG=1 to see where that comes from"
+        )
+        raise SystemExit(70) from None
     return None
 
 
@@ -126,6 +136,7 @@ def _launch(work: dict[str, Any], processes: int, restarts: int) -> DpalError | 
 
     from dpal.errors import HelperRefused
 
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from torch import nn
 from dpal.data.process_share import Share
 from dpal.errors import DpalError
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.training_recipe import Recipe
+from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe
 from dpal.planning.written_phases import read_phases
 from dpal.training.distributed.messages import Job, Loader
 from dpal.training.distributed.remote_messages import HelperGreeting
@@ -99,6 +101,27 @@ class RemoteHelper:
         return Job(model=model, work=work)
 
 
+# What torchrun starts, and the model and recipe that it trains.
+MOVING = OptimizerSpec(name="sgd", learning_rate=2.0, momentum=0.0, max_grad_norm=0.1)
+ADAPTIVE = Recipe(clipping=Clipping(kind=ClippingKind.ADAPTIVE, count_noise=1e-5))
+
+
+def two_layers() -> nn.Module:
+    """The same weights each time."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(RECORDS, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def help_by_torchrun(host: str, port: str) -> None:
+    """What `torchrun -m tests.training.elsewhere HOST PORT` does in each process."""
+    helper = RemoteHelper(
+        (host, int(port)), int(os.environ["RANK"]), network=two_layers, spec=MOVING, recipe=ADAPTIVE
+    )
+    helper.thread.join(120)
+    if helper.error is not None or helper.thread.is_alive():
+        raise SystemExit(f"{helper.error!r}")
+
+
 @contextmanager
 def crew_elsewhere(
     scratch: Path, helpers: int, *, processes: int = 1, private: bool = False, coming: float = 30.0,
@@ -119,3 +142,7 @@ def crew_elsewhere(
     with pool as crew:
         assert crew._rendezvous is not None
         yield crew, crew._rendezvous.place, told
+
+
+if __name__ == "__main__":
+    help_by_torchrun(*sys.argv[1:])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -11,26 +13,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from dpal.errors import ConfigError, HelperRefused, ParameterError, ProcessLost
-from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe
 from dpal.training.distributed import remote_worker
 from dpal.training.distributed.remote_handle import SealedSums
 from dpal.training.distributed.rendezvous import RemoteRanks, Rendezvous
 from dpal.training.distributed.team import Meeting, network_store
+from dpal.training.distributed.worker_pool import WorkerPool
+from tests.conftest import ROOT
 from tests.training.crews import BATCH, RECORDS, Failing, Greedy, Refusing, gradients, phase
-from tests.training.elsewhere import RemoteHelper, crew_elsewhere
+from tests.training.elsewhere import ADAPTIVE, MOVING, RemoteHelper, crew_elsewhere, two_layers
 
 SILENT = 1e-6  # noise multiplier: coins and sums show through
 EVERYONE = phase(6, noise=SILENT, old=1.0, new=1.0)
-
-
-def network() -> nn.Module:
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(RECORDS, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
 @pytest.mark.parametrize("private", [False, True], ids=["sealed", "gloo"])
@@ -39,29 +35,57 @@ def test_with_everyone_in_every_batch_sums_are_those_of_one_process(
     tmp_path, private, processes, helpers
 ):
     """Through steps large enough that stale weights or bounds elsewhere would show."""
-    moving = OptimizerSpec(name="sgd", learning_rate=2.0, momentum=0.0, max_grad_norm=0.1)
-    recipe = Recipe(clipping=Clipping(kind=ClippingKind.ADAPTIVE, count_noise=1e-5))
-    models = [network(), network()]
     with crew_elsewhere(tmp_path, helpers, processes=processes, private=private) as (crew, at, _):
         others = [
-            RemoteHelper(at, number, network=network, spec=moving, recipe=recipe)
+            RemoteHelper(at, number, network=two_layers, spec=MOVING, recipe=ADAPTIVE)
             for number in range(helpers)
         ]
-        released = [
-            gradients(EVERYONE, helped, model=model, spec=moving, recipe=recipe)
-            for model, helped in zip(models, (None, crew), strict=True)
-        ]
-    # Sums over C; a step divides them by BATCH.
-    assert np.abs(released[0] - released[1]).max() / BATCH < 1e-5
-    assert np.abs(released[0][0] - released[1][0]).max() / BATCH < 1e-6
-    start, alone = (
-        nn.utils.parameters_to_vector(model.parameters()).detach()
-        for model in (network(), models[0])
-    )
-    assert (alone - start).abs().max() > 0.05
+        require_sums_of_one_process(crew)
     assert [other.join().error for other in others] == [None] * helpers
     ranks = [other.shares[0].rank for other in others]
     assert ranks == list(range(processes, processes + helpers))
+
+
+@pytest.mark.parametrize("private", [False, True], ids=["sealed", "gloo"])
+def test_sums_with_what_torchrun_starts_are_those_of_one_process(tmp_path, private):
+    with crew_elsewhere(tmp_path, 2, private=private, coming=120) as (crew, at, _):
+        torchrun = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--rdzv-backend",
+            "static",
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            "0",
+        ]
+        helping = subprocess.Popen(
+            [*torchrun, "-m", "tests.training.elsewhere", *map(str, at)], cwd=ROOT
+        )  # fmt: skip
+        try:
+            require_sums_of_one_process(crew)
+        except BaseException:
+            helping.kill()
+            raise
+    assert helping.wait(60) == 0
+
+
+def require_sums_of_one_process(crew: WorkerPool) -> None:
+    models = [two_layers(), two_layers()]
+    released = [
+        gradients(EVERYONE, helped, model=model, spec=MOVING, recipe=ADAPTIVE)
+        for model, helped in zip(models, (None, crew), strict=True)
+    ]
+    # Sums over C; a step divides them by BATCH.
+    assert np.abs(released[0][0] - released[1][0]).max() / BATCH < 1e-6
+    assert np.abs(released[0] - released[1]).max() / BATCH < 1e-5  # weights differ by then
+    start, alone = (
+        nn.utils.parameters_to_vector(model.parameters()) for model in (two_layers(), models[0])
+    )
+    assert (alone - start).abs().max() > 0.05
 
 
 @pytest.mark.parametrize("planted", ["nothing of elsewhere", "twice what is elsewhere"])

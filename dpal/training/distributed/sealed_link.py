@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Final, Protocol
@@ -102,14 +102,15 @@ class SealedLink:
         """Sends a message and what belongs to it.
 
         Raises:
-          OSError: the other side is gone.
+          ConnectionError, TimeoutError: the other side is gone.
         """
         head = json.dumps(said).encode()
         whole = memoryview(len(head).to_bytes(_LENGTH, "big") + head + data)
         for start in range(0, len(whole), _PART):
             more = _MORE if start + _PART < len(whole) else _LAST
             sealed = self._ours.seal(more + whole[start : start + _PART])
-            self._socket.sendall(len(sealed).to_bytes(_LENGTH, "big") + sealed)
+            with _losses():
+                self._socket.sendall(len(sealed).to_bytes(_LENGTH, "big") + sealed)
 
     def receive(self, patience: float | None = None) -> tuple[dict[str, Any], bytes]:
         """Waits for a message.
@@ -119,17 +120,19 @@ class SealedLink:
 
         Raises:
           EOFError: the other side hung up.
-          OSError: it is gone, or says nothing for so long; or what came is not its own.
+          ConnectionError, TimeoutError: it is gone, or says nothing for so long; or what came is
+            not its own.
         """
-        self._socket.settimeout(patience)
         whole, more = bytearray(), True
-        while more:
-            length = int.from_bytes(read_exactly(self._socket, _LENGTH), "big")
-            if not _TAG < length <= 1 + _PART + _TAG:
-                raise KeyRefused(f"a part of {length} bytes was announced")
-            opened = self._theirs.open(read_exactly(self._socket, length))
-            more = opened[:1] == _MORE
-            whole += opened[1:]
+        with _losses():
+            self._socket.settimeout(patience)
+            while more:
+                length = int.from_bytes(read_exactly(self._socket, _LENGTH), "big")
+                if not _TAG < length <= 1 + _PART + _TAG:
+                    raise KeyRefused(f"a part of {length} bytes was announced")
+                opened = self._theirs.open(read_exactly(self._socket, length))
+                more = opened[:1] == _MORE
+                whole += opened[1:]
         stop = _LENGTH + int.from_bytes(whole[:_LENGTH], "big")
         return dict(json.loads(whole[_LENGTH:stop])), bytes(whole[stop:])
 
@@ -155,6 +158,17 @@ class SealedLink:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+
+@contextmanager
+def _losses() -> Iterator[None]:
+    """Raises ConnectionError for every way in which a network may fail."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:  # no route, network down, closed here
+        raise ConnectionError(error.strerror) from error
 
 
 def sealed_link(connected: socket.socket, key: bytes, *, listens: bool) -> SealedLink:
