@@ -76,6 +76,7 @@ class PublicConfig(RunConfig):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         refuse_share(self.validation)
+        self.runtime.require_one_machine()
         if self.name == self.start.campaign or self.name == self.start_name:
             raise ValueError(
                 f"name {self.name} is the start's own; choose another, such as {self.name}-improved"

@@ -90,6 +90,7 @@ class PateConfig(RunConfig):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         refuse_share(self.validation)
+        self.runtime.require_one_machine()
         voting = self.voting
         if voting.mechanism in CLIPPED and voting.limit is None:
             raise ValueError(f"voting.mechanism {voting.mechanism} needs voting.limit, such as 2")

@@ -137,6 +137,18 @@ class RuntimeConfig(Section):
             )
         return self
 
+    def require_one_machine(self) -> None:
+        """Requires that no helpers are waited for, which have the settings of a campaign.
+
+        Raises:
+          ValueError: they are.
+        """
+        if self.rendezvous is not None:
+            raise ValueError(
+                "runtime.rendezvous lets helpers of other machines train a phase of one campaign, "
+                "by that campaign's own settings; leave it and runtime.helpers out here"
+            )
+
     @field_validator("cron")
     @classmethod
     def _is_cron(cls, text: str | None) -> str | None:

@@ -133,6 +133,12 @@ class WatchConfig(Section):
         values["runtime"] |= {"cron": None, "timezone": None}  # the watch starts it, no clock
         return CampaignConfig.model_validate({**values, "name": name, "start_from": start_from})
 
+    @field_validator("campaign")
+    @classmethod
+    def _of_one_machine(cls, campaign: CampaignTemplate) -> CampaignTemplate:
+        campaign.runtime.require_one_machine()
+        return campaign
+
     @field_validator("folder", "quarantine")
     @classmethod
     def _shareable(cls, place: str | None) -> str | None:

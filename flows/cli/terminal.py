@@ -58,6 +58,8 @@ _QUIET = {
     # Prefect's own lines go to its page; the terminal shows ours.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "GIT_PYTHON_REFRESH": "quiet",
+    # Of torch.distributed, when an address has no name.
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 
 

@@ -23,16 +23,20 @@ from dpal.certificate.checks import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.guarded import guarded_settings
 from dpal.config.runtime import RuntimeConfig
+from dpal.config.watch import parse_watch
 from dpal.data.process_share import Share
 from dpal.data.records import LabeledSet, load_labeled, load_labeled_rows
 from dpal.errors import ConfigError, DpalError, HelperRefused
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.runs.kinds import parse_any
 from dpal.runs.open_ledger import rank_key_file
 from dpal.runs.open_sources import open_pool_alone
 from dpal.runs.remote_ranks import RankHelper
 from dpal.training.distributed.rank_key import write_rank_key
 from tests.conftest import command, mislabel, small_values, write_blobs
+from tests.flows.watching import watch_values
+from tests.runs.test_sweep_names import PUBLIC_VALUES, TEACHERS
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -214,6 +218,25 @@ def test_a_key_of_another_machine_is_refused_by_the_command(tmp_path):
 def test_settings_that_mean_no_such_training_are_refused(changes):
     with pytest.raises(ConfigError):
         parse_config(far_values(**changes))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [PUBLIC_VALUES, TEACHERS, {"kind": "watch", **watch_values()}],
+    ids=["public", "pate", "watch"],
+)
+def test_what_is_no_single_campaign_waits_for_no_helpers(values):
+    place = {"rendezvous": "127.0.0.1:29400", "helpers": 1}
+    inner = "campaign" in values
+    parse = parse_watch if inner else parse_any
+    values = {key_: value for key_, value in values.items() if key_ != "kind" or not inner}
+    parse(values)
+    if inner:
+        values = {**values, "campaign": {**values["campaign"], "runtime": place}}
+    else:
+        values = {**values, "runtime": place}
+    with pytest.raises(ConfigError):
+        parse(values)
 
 
 def test_where_helpers_are_met_is_for_the_owner_to_allow():
