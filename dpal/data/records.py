@@ -211,7 +211,7 @@ def load_labeled_rows(
     """
     grouped = GROUP in table.column_names
     if len(share.of(table.column(_owned_by(table)).to_numpy())) != table.num_rows:
-        raise DataError(f"rows came that {share} does not own")
+        raise DataError(f"rows came that rank {share.rank} of {share.processes} does not own")
     rows = table.column("row").to_numpy()
     first = next(iter(raw_batches(source, [source.content.value]))).table.column(0)
     like = records_of(source, first.slice(0, 1), rows=None)
