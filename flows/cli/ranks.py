@@ -11,6 +11,7 @@ import typer
 
 from flows.cli.settings import ConfigFile, Settings, load_values
 from flows.cli.terminal import out, prepare_process
+from tasks.training_pool.worker_device import DEVICE, on_worker_device, require_device_name
 
 if TYPE_CHECKING:  # torch and numpy wait until they are needed
     from dpal.errors import DpalError
@@ -36,8 +37,8 @@ def ranks_command(
         str | None,
         typer.Option(
             envvar="DPAL_DEVICE",
-            help="cpu, cuda or cuda:1, with a GPU for each helper where there are enough; as the "
-            "settings say if left out.",
+            help="auto (cuda where there is one), cpu, cuda, cuda:1; with a GPU for each helper "
+            "where there are enough; as the settings say if left out.",
         ),
     ] = None,
     key: Annotated[
@@ -62,6 +63,7 @@ def ranks_command(
     runtime.helpers. Pool and weights lie here as there, and the same key; the ledger is not needed.
     Stays until it is stopped (Ctrl-C), also where the training is killed and begins again.
     """
+    from dpal.runs.kinds import campaign_of, parse_any
     from dpal.runs.open_ledger import rank_key_file
     from dpal.training.distributed.rank_key import read_rank_key, write_rank_key
 
@@ -73,10 +75,14 @@ def ranks_command(
                   "for its owner alone to read", markup=False)  # fmt: skip
         return
     read_rank_key(place)
+    values = load_values(file, settings)
+    campaign_of(parse_any(values))  # what is wrong with them is said once, before torchrun starts
+    if device:
+        require_device_name(device)
+        os.environ[DEVICE] = device
     work = {
-        "values": load_values(file, settings),
+        "values": values,
         "first": first,
-        "device": device,
         "key": str(place),
         "once": once,
     }
@@ -96,6 +102,7 @@ def help_as_rank(work: dict[str, Any]) -> DpalError | None:
 
     from dpal.data.process_share import Share
     from dpal.errors import DpalError
+    from dpal.runs.devices import require_device
     from dpal.runs.kinds import campaign_of, parse_any
     from dpal.runs.remote_ranks import RankHelper
 
@@ -104,16 +111,18 @@ def help_as_rank(work: dict[str, Any]) -> DpalError | None:
     )
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // here))
     try:
-        config = campaign_of(parse_any(work["values"]))
+        config = on_worker_device(campaign_of(parse_any(work["values"])))
+        require_device(config.runtime, leads=False)
         helper = RankHelper(
             config=config,
             number=work["first"] + rank,
             local=Share(rank=local, processes=here),
-            device=work["device"] or config.runtime.device,
+            device=config.runtime.device,
             say=_say,
         )
         helper.serve(Path(work["key"]), once=work["once"])
     except DpalError as error:
+        _say(str(error))  # others of this machine may train on for long
         return error
     except KeyboardInterrupt:
         pass

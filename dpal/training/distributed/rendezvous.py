@@ -73,7 +73,8 @@ class Rendezvous:
         """
         self._remote = remote
         self._joined: dict[int, tuple[SealedLink, HelperGreeting]] = {}
-        self._complete, self._lock = False, threading.Lock()
+        self._complete = self._closed = False
+        self._lock = threading.Lock()
         self._told: deque[str] = deque()
         self._refused: set[tuple[str, str]] = set()
         self._free = threading.BoundedSemaphore(_AT_ONCE)
@@ -144,6 +145,8 @@ class Rendezvous:
 
     def close(self) -> None:
         """Lets nobody in any more, and sends home who waits."""
+        with self._lock:
+            self._closed = True
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # wakes who waits for somebody to come
         self._listening.close()
@@ -156,8 +159,11 @@ class Rendezvous:
         while True:
             try:
                 connected, _ = self._listening.accept()
-            except OSError:
-                return
+            except OSError:  # closed; or who asked is gone, or files are out
+                if self._closed:
+                    return
+                time.sleep(_LOOK_SECONDS)
+                continue
             if self._free.acquire(blocking=False):
                 threading.Thread(target=self._meet, args=(connected,), daemon=True).start()
             else:
@@ -185,6 +191,9 @@ class Rendezvous:
         finally:
             limit.cancel()
         with self._lock:
+            if self._closed:
+                link.close()
+                return
             refused = self._refusal(said)
             if refused is None:
                 greeting = HelperGreeting(**said)

@@ -188,6 +188,8 @@ class WorkerPool:
         """
         if self._sums is None or self._model is None:
             raise ParameterError("a step was asked for before any phase was begun")
+        if self._rendezvous is not None:
+            self._rendezvous.tell()  # who was refused meanwhile
         with self._together():
             for helper in self._everyone:
                 helper.tell(ComputeClippedSum(bound=clipper.bound))
