@@ -454,10 +454,7 @@ class ProcessLost(DpalError):
 class HelperRefused(DpalError):
     """A process of another machine cannot take part in a training. Nothing was released by this.
 
-    Attributes:
-      helper: what it is called.
-      reason: what is wrong with it.
-      fault: the same for programs: key, version, number, taken, failed, or the code of its error.
+    `fault` says why to programs: key, version, number, taken, failed, or the code of its error.
     """
 
     code = "helper-refused"
