@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -13,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from dpal.errors import ConfigError, HelperRefused, ParameterError, ProcessLost
 from dpal.training.distributed import remote_worker
 from dpal.training.distributed.remote_handle import SealedSums
 from dpal.training.distributed.rendezvous import RemoteRanks, Rendezvous
-from dpal.training.distributed.team import Meeting, network_store
+from dpal.training.distributed.team import Meeting, Team, network_store
 from dpal.training.distributed.worker_pool import WorkerPool
 from tests.conftest import ROOT
 from tests.training.crews import BATCH, RECORDS, Failing, Greedy, Refusing, gradients, phase
@@ -155,6 +157,35 @@ def test_a_helper_that_goes_ends_the_step_in_a_sentence(tmp_path, private):
     assert (lost.value.rank, lost.value.processes, seen) == (2, 3, [1, 2, 3])
     goes.thread.join(20)
     assert isinstance(stays.join().error, EOFError | OSError | type(None))
+
+
+class GivenUp(Exception):
+    """Waiting makes no sense any more."""
+
+
+def test_who_says_nothing_is_not_waited_for_once_it_is_given_up():
+    """As when a network was cut: nothing comes, and nothing fails."""
+    store, meeting = network_store("127.0.0.1", Meeting(ranks=2))
+    silent: list[Team] = []
+    here = torch.device("cpu")
+    joining = threading.Thread(
+        target=lambda: silent.append(Team(1, meeting, device=here, patience=30))
+    )
+    joining.start()
+    team = Team(0, meeting, device=here, patience=30, store=store)
+    joining.join(30)
+    begun = time.monotonic()
+
+    def watch() -> None:
+        if time.monotonic() > begun + 0.2:
+            raise GivenUp
+
+    with pytest.raises(GivenUp):
+        team.add_up(np.zeros(10), watch=watch)
+    team.close()
+    del team
+    assert time.monotonic() - begun < 10
+    silent[0].close()
 
 
 def test_who_does_not_come_is_named(tmp_path):

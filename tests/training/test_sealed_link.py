@@ -139,7 +139,7 @@ def test_who_passes_bytes_on_reads_none():
     between.close()
 
 
-@pytest.mark.parametrize("count", [3, 20, 50])
+@pytest.mark.parametrize("count", [3, 20, 60])
 def test_a_changed_greeting_meets_nobody(count):
     between = Between(flip_after(count))
     ends = meet(sockets=between.outer)

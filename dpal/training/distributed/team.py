@@ -8,6 +8,7 @@ otherwise vectors go sealed through the links that orders take (`sealed_sums`).
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
 import socket
 import time
@@ -96,6 +97,7 @@ class Team:
         """
         self._device = device if meeting.direct else torch.device("cpu")
         self._patience = timedelta(seconds=patience)
+        self._interrupted = False
         try:
             self._store = _store(meeting) if store is None else store
             make = _nccl if meeting.direct else _gloo
@@ -142,7 +144,14 @@ class Team:
 
     def close(self) -> None:
         """Lets go of the others without waiting for them."""
-        self._group.abort()
+        group, self._group = self._group, None
+        if group is None:
+            return
+        group.abort()
+        if self._interrupted:
+            # To be destroyed it would wait, and everybody with it, for what no longer comes: as
+            # long as its patience. Its threads end with this process, or when that is over.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
     def _finish(self, work: Any, watch: Callable[[], None]) -> None:
         # A rank that died would leave a blocking wait hanging until its timeout.
@@ -153,6 +162,9 @@ class Team:
             work.wait()
         except RuntimeError as error:
             raise ConnectionError("a rank does not answer") from error
+        except BaseException:
+            self._interrupted = True
+            raise
 
 
 def flat_weights(model: nn.Module) -> Tensor:
