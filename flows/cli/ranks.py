@@ -11,7 +11,6 @@ import typer
 
 from flows.cli.settings import ConfigFile, Settings, load_values
 from flows.cli.terminal import out, prepare_process
-from tasks.training_pool.worker_device import DEVICE, on_worker_device, require_device_name
 
 if TYPE_CHECKING:  # torch and numpy wait until they are needed
     from dpal.errors import DpalError
@@ -78,6 +77,8 @@ def ranks_command(
     values = load_values(file, settings)
     campaign_of(parse_any(values))  # what is wrong with them is said once, before torchrun starts
     if device:
+        from tasks.training_pool.worker_device import DEVICE, require_device_name
+
         require_device_name(device)
         os.environ[DEVICE] = device
     work = {
@@ -111,6 +112,8 @@ def help_as_rank(work: dict[str, Any]) -> DpalError | None:
     )
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // here))
     try:
+        from tasks.training_pool.worker_device import on_worker_device
+
         config = on_worker_device(campaign_of(parse_any(work["values"])))
         require_device(config.runtime, leads=False)
         helper = RankHelper(

@@ -131,7 +131,7 @@ def test_only_the_stacks_own_hosts_are_asked_and_its_pages_work(stack, chrome, t
         "dashboard": "Dashboard",
         "runs": "Runs",
         "flows": "campaign",
-        "deployments": "of-the-owner",
+        "deployments": "campaign",
         "work-pools": "campaigns",
         "work-pools/work-pool/gpu": "gpu",
         "blocks": "Blocks",

@@ -163,7 +163,7 @@ def test_figures_on_private_test_records_stay_with_their_owner(demo):
         [page] = [one.data for one in client.read_artifacts() if str(one.key) == "capc-quiet"]
     told = [str(page), str(state.message), run.data.tags["mlflow.note.content"],
             *(path.read_text() for path in (folder / "retrained").iterdir())]  # fmt: skip
-    figures = set(re.findall(r"\d+\.\d\d%", owner))
+    figures = set(re.findall(r"\d+\.\d\d(?= %)", owner))
     assert len(figures) == 2
     assert not [figure for figure in figures for text in told if figure in text]
     assert run.data.metrics.keys() == {"vote_epsilon"}

@@ -25,7 +25,8 @@ from tests.flows.watching import (
 
 def participation(plan: str) -> dict[int, int]:
     """By block: how many in a hundred of its records take part."""
-    return {int(block): int(part) for block, part in re.findall(r"block (\d+) [^;,]*?(\d+)%", plan)}
+    found = re.findall(r"block (\d+) [^;,]*?(\d+)\.\d\d %", plan)
+    return {int(block): int(part) for block, part in found}
 
 
 def test_a_first_file_becomes_a_campaign(watched):

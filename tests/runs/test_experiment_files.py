@@ -19,7 +19,8 @@ from tests.conftest import small_values
 
 def test_figures_are_those_of_the_certificate_and_of_the_released_phase(workplace):
     folder = dpal.run(dpal.settings(small_values(release="best")))
-    figures, table = write_experiment_files(folder, Path("made") / "results")
+    figures, table, *pictures = write_experiment_files(folder, Path("made") / "results")
+    assert pictures and all(picture.stat().st_size > 5_000 for picture in pictures)
     told = json.loads(figures.read_text(encoding="utf-8"))
     certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
     assert told["epsilon"]["spent"] == certificate["epsilon"][certificate["promise"]["accountant"]]
