@@ -150,7 +150,8 @@ _OPEN = {TaskRunnerKind.DASK: _dask, TaskRunnerKind.RAY: _ray}
 
 
 def _workers(runtime: RuntimeConfig) -> int:
-    return max(1, min(runtime.shards, len(os.sched_getaffinity(0))))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(runtime.shards, cores or 1))
 
 
 @contextmanager

@@ -110,7 +110,8 @@ def help_as_rank(work: dict[str, Any]) -> DpalError | None:
     rank, local, here = (
         int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     )
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // here))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    torch.set_num_threads(max(1, (cores or 1) // here))
     try:
         from tasks.training_pool.worker_device import on_worker_device
 
