@@ -109,7 +109,7 @@ def require_told(facts, folder):
     assert facts["figures"]["before"] != after and (facts["answers"], facts["records"]) == (12, 40)
     for name in ("report.md", "report.html"):
         page = (folder / "retrained" / name).read_text(encoding="utf-8")
-        assert f"{after:.2%}" in page and PUBLIC in page and "<script" not in page
+        assert f"{100 * after:.2f} %" in page and PUBLIC in page and "<script" not in page
     assert not list((folder / "retrained").rglob("*.safetensors"))
     assert pointed_at(folder / "retrained") and pointed_at(folder / "confidential" / "retrained")
 
