@@ -21,7 +21,6 @@ from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpal.canonical import digest
@@ -37,6 +36,7 @@ from dpal.capc.certificate_authority import (
 from dpal.capc.key_streams import SEED_BYTES, derived_key
 from dpal.capc.terms import Terms
 from dpal.errors import ProtocolError
+from dpal.sealing import SealedDirection
 
 SESSION_BYTES: Final = 32
 _TAG_BYTES: Final = 16
@@ -94,16 +94,8 @@ def greet(invitation: Invitation, identity: Identity) -> tuple[X25519PrivateKey,
     )
 
 
-@dataclass(eq=False)
-class Sealed:
-    """One direction between two parties: sealed, numbered, in order, nothing twice."""
-
-    key: bytes
-    number: int = 0
-
-    def seal(self, data: bytes) -> bytes:
-        """Encrypts the next message."""
-        return AESGCM(self.key).encrypt(self._nonce(), data, None)
+class Sealed(SealedDirection):
+    """One direction between two parties of a vote."""
 
     def open(self, data: bytes) -> bytes:
         """Reads the next message.
@@ -112,15 +104,11 @@ class Sealed:
           ProtocolError: it was altered, left out, sent before or out of order.
         """
         try:
-            return AESGCM(self.key).decrypt(self._nonce(), data, None)
+            return super().open(data)
         except InvalidTag as error:
             raise ProtocolError(
                 "a sealed message was altered on its way, or came twice or out of order"
             ) from error
-
-    def _nonce(self) -> bytes:
-        self.number += 1
-        return self.number.to_bytes(12, "big")
 
 
 @dataclass(frozen=True, eq=False)

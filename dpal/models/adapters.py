@@ -43,8 +43,8 @@ class AdaptedLinear(nn.Linear):
                 f"model.adapter_rank is {rank}, and a layer that it adapts is {widest} wide; set "
                 "it to less"
             )
-        made = cls(1, 1, bias=layer.bias is not None)
-        made.in_features, made.out_features = layer.in_features, layer.out_features
+        sides = layer.in_features, layer.out_features
+        made = cls(*sides, bias=layer.bias is not None, device="meta")
         made.weight, made.bias = layer.weight, layer.bias
         made.down = nn.Linear(layer.in_features, rank, bias=False)
         made.up = nn.Linear(rank, layer.out_features, bias=False)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,21 @@ LONG = {
     "runtime__checkpoint_steps": 100,
 }
 _CAMPAIGN = {"name": {"any_": ["campaign"]}}
+
+
+def start_logged(
+    log: Path, arguments: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Starts a process in a group of its own, in the folder of its log."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            arguments,
+            cwd=log.parent,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 class Site:
@@ -60,15 +75,7 @@ class Site:
 
     def start(self, log: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Starts a process in a group of its own."""
-        with (self.folder / log).open("ab") as output:
-            process = subprocess.Popen(
-                arguments,
-                cwd=self.folder,
-                env=self.environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        process = start_logged(self.folder / log, arguments, self.environment)
         self._started.append(process)
         return process
 

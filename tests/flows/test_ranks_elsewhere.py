@@ -18,7 +18,7 @@ from dpal.errors import LedgerMissing
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import ROOT, command, small_values, write_blobs
-from tests.flows.pooling import await_true, kill
+from tests.flows.pooling import await_true, kill, start_logged
 from tests.networks import Hosts, two_hosts
 
 pytestmark = pytest.mark.slow
@@ -47,15 +47,8 @@ class Machine:
         return self.folder / "state" / "dpal" / "ranks.key"
 
     def start(self, log: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with (self.folder / log).open("ab") as output:
-            process = subprocess.Popen(
-                [*self.before, command(), *arguments],
-                cwd=self.folder,
-                env=self.environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        wanted = [*self.before, command(), *arguments]
+        process = start_logged(self.folder / log, wanted, self.environment)
         self.started.append(process)
         return process
 

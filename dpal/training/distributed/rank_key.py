@@ -5,30 +5,23 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from contextlib import suppress
 from pathlib import Path
 
 from dpal.errors import DataError
+from dpal.files.atomic_writes import write_once
 
 _BYTES = 32
 
 
 def write_rank_key(path: Path) -> bool:
-    """Writes a fresh key where there is none; gives whether it did."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(_BYTES) + "\n")
-            file.flush()
-            os.fsync(descriptor)
-        with suppress(FileExistsError):
-            path.hardlink_to(half)  # whole or not at all, and never over another one
-            return True
-        return False
-    finally:
-        half.unlink()
+    """Writes a fresh key where there is none; gives whether it did.
+
+    Raises:
+      StorageError: the disk is full or the folder cannot be written.
+    """
+    fresh = f"{secrets.token_hex(_BYTES)}\n".encode()
+    write_once(path, fresh)
+    return path.read_bytes() == fresh
 
 
 def read_rank_key(path: Path) -> bytes:

@@ -11,15 +11,15 @@ import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Final, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from dpal.sealing import SealedDirection
 
 _WHAT: Final = b"dpal ranks 1"
 _HELLO_BYTES: Final = len(_WHAT) + 32
@@ -53,27 +53,6 @@ class Link(Protocol):
         ...
 
 
-@dataclass(eq=False)
-class _Direction:
-    """One way of a connection: messages are numbered, so that none is left out or comes twice."""
-
-    key: bytes
-    number: int = 0
-
-    def seal(self, data: bytes) -> bytes:
-        return AESGCM(self.key).encrypt(self._nonce(), data, None)
-
-    def open(self, data: bytes) -> bytes:
-        try:
-            return AESGCM(self.key).decrypt(self._nonce(), data, None)
-        except InvalidTag as error:
-            raise KeyRefused("what came is not sealed by the key") from error
-
-    def _nonce(self) -> bytes:
-        self.number += 1
-        return self.number.to_bytes(12, "big")
-
-
 class SealedLink:
     """One end of such a connection."""
 
@@ -86,7 +65,7 @@ class SealedLink:
           theirs: of what is received.
         """
         self._socket = connected
-        self._ours, self._theirs = _Direction(ours), _Direction(theirs)
+        self._ours, self._theirs = SealedDirection(ours), SealedDirection(theirs)
 
     @property
     def own_host(self) -> str:
@@ -130,11 +109,17 @@ class SealedLink:
                 length = int.from_bytes(read_exactly(self._socket, _LENGTH), "big")
                 if not _TAG < length <= 1 + _PART + _TAG:
                     raise KeyRefused(f"a part of {length} bytes was announced")
-                opened = self._theirs.open(read_exactly(self._socket, length))
+                opened = self._opened(read_exactly(self._socket, length))
                 more = opened[:1] == _MORE
                 whole += opened[1:]
         stop = _LENGTH + int.from_bytes(whole[:_LENGTH], "big")
         return dict(json.loads(whole[_LENGTH:stop])), bytes(whole[stop:])
+
+    def _opened(self, sealed: bytes) -> bytes:
+        try:
+            return self._theirs.open(sealed)
+        except InvalidTag as error:
+            raise KeyRefused("what came is not sealed by the key") from error
 
     def poll(self, patience: float | None = 0.0) -> bool:
         """Whether something came, or the other side hung up."""
