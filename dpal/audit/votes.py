@@ -60,13 +60,21 @@ class Worlds:
         """How much each of so many answers speaks for the first world."""
         repeated = np.broadcast_to(ballots, (answers, *ballots.shape))
         if ballots.ndim == 1:
-            said = release(rule, Choices(repeated, self.classes), rng=rng).labels
+            told = release(rule, Choices(repeated, self.classes), rng=rng)
+            if told.counts is not None:
+                return self._difference(told.counts)
+            said = told.labels
             return np.isin(said, self.gained).astype(float) - np.isin(said, self.lost)
         packed = np.packbits(ballots.astype(np.uint8), axis=1)
         cast = Ballots(np.broadcast_to(packed, (answers, *packed.shape)), ballots.shape[1])
-        said = np.where((labels := release(rule, cast, rng=rng).labels) == UNANSWERED, 0, labels)
-        given = said.astype(float)
-        return np.asarray(given[:, list(self.gained)].sum(1) - given[:, list(self.lost)].sum(1))
+        told = release(rule, cast, rng=rng)
+        if told.counts is not None:
+            return self._difference(told.counts)
+        return self._difference(np.where(told.labels == UNANSWERED, 0, told.labels).astype(float))
+
+    def _difference(self, told: Counted) -> Counted:
+        """What speaks for labels of the first world, less what speaks for those of the second."""
+        return np.asarray(told[:, list(self.gained)].sum(1) - told[:, list(self.lost)].sum(1))
 
 
 def vote_findings(

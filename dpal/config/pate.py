@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
-from dpal.accounting.votes.mechanisms import CLIPPED, Mechanism
+from dpal.accounting.votes.mechanisms import CLIPPED, Mechanism, ReleasedVotes
 from dpal.config.data import DataConfig
 from dpal.config.guarded import Guarded
 from dpal.config.help import settings_refusal
@@ -107,6 +107,7 @@ class PateConfig(RunConfig):
                 "(a campaign's record must be answered whatever else was asked) and "
                 "voting.neighbours out"
             )
+        self._require_student()
         if self.data.group_column is not None:
             raise ValueError(
                 "data.group_column is of campaigns; whose a record is says teachers.group_column "
@@ -118,6 +119,28 @@ class PateConfig(RunConfig):
                 "cannot be added to what others on data.dataset release; leave it null"
             )
         return self
+
+    def _require_student(self) -> None:
+        """Requires a student that can learn from what is released."""
+        counts, student = self.voting.release is ReleasedVotes.COUNTS, self.student
+        if counts and (student.method == "mixmatch" or student.balance):
+            raise ValueError(
+                "voting.release counts gives shares of votes, and student.method mixmatch and "
+                "student.balance are for answers; take least_squares or supervised, and leave "
+                "balance out"
+            )
+        if student.method != "least_squares":
+            return
+        if self.model.name != "logistic":
+            raise ValueError(
+                f"student.method least_squares solves a linear model, and model.name is "
+                f"{self.model.name}; take model.name logistic, or student.method supervised"
+            )
+        if student.shift or student.noise or student.balance:
+            raise ValueError(
+                "student.method least_squares reads every record once and as it is; leave "
+                "student.shift, noise and balance out"
+            )
 
 
 def parse_pate(values: Mapping[str, Any]) -> PateConfig:

@@ -8,7 +8,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
-from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
+from dpal.accounting.votes.mechanisms import (
+    FEWEST_TEACHERS,
+    MOST_BLOCKS,
+    Confidence,
+    Mechanism,
+    ReleasedVotes,
+)
 from dpal.config.guarded import Guarded
 from dpal.config.section import AgreementShare, Count, MeanAgreement, Section, Share
 from dpal.config.settings_form import choice
@@ -112,9 +118,12 @@ class VotingConfig(Section):
     )
     """Standard deviation on each count, in votes; null is the least that fits."""
     limit: Annotated[PositiveFloat | None, choice("A number", "None")] = None
-    """Positives of a ballot (top_m, powerset), or its norm (tau_l2, tau_l1)."""
+    """Positives of a ballot (top_m, powerset: the surest ones), or its norm (tau_l2, tau_l1)."""
     noises: Literal[1, 2] = Field(2, title="Noisy counts")
     """Of a label: 1 or 2."""
+    release: ReleasedVotes = Field(ReleasedVotes.ANSWERS, title="What is released")
+    """answers: what most teachers say. counts: noisy numbers of votes, from which answers follow;
+    they are charged as such, and the student learns from shares of votes."""
     threshold: Annotated[NonNegativeFloat | None, choice("Votes", "Always answer")] = None
     """Answer only where the larger count, with noise, is above it (Confident)."""
     threshold_sigma: Annotated[PositiveFloat | None, choice("A number", "None")] = Field(
@@ -168,10 +177,11 @@ class VotingConfig(Section):
 
     def _require_near(self) -> None:
         others = (self.threshold, self.answer_from, self.agreement, self.gate, self.limit)
-        if any(given is not None for given in others) or self.noises != 2:
+        counts = self.release is ReleasedVotes.COUNTS
+        if any(given is not None for given in others) or self.noises != 2 or counts:
             raise ValueError(
                 "voting.neighbours lets single records vote, answered above voting.bar; leave "
-                "voting.threshold, answer_from, agreement, gate, limit and noises out"
+                "voting.threshold, answer_from, agreement, gate, limit, noises and release out"
             )
 
     @property
@@ -218,8 +228,9 @@ class VotingConfig(Section):
 class StudentConfig(Section):
     """Plain training on released labels of public records; free."""
 
-    method: Literal["supervised", "mixmatch"] = "supervised"
-    """supervised: answered records alone. mixmatch: unanswered ones, too."""
+    method: Literal["supervised", "mixmatch", "least_squares"] = "supervised"
+    """supervised: answered records alone. mixmatch: unanswered ones, too. least_squares: a linear
+    model (model.name logistic) in one step, whose penalty the answers choose."""
     optimizer: Literal["sgd", "adam"] = "adam"
     """sgd (momentum 0.9) or adam."""
     learning_rate: PositiveFloat = 1e-2

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
+from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism, ReleasedVotes
 from dpal.config.guarded import Guarded
 from dpal.config.help import settings_refusal
 from dpal.config.runtime import RunConfig, RuntimeConfig
@@ -74,6 +74,9 @@ class BallotVotingConfig(Section):
     """Of top_m, tau_l2, tau_l1 and powerset: positives, or the norm."""
     noises: Annotated[int, Field(ge=1, le=2)] = 2
     """Noisy counts of a label."""
+    release: ReleasedVotes = ReleasedVotes.ANSWERS
+    """answers: what most teachers say. counts: noisy numbers of votes, from which answers follow;
+    they are charged as such."""
     threshold: NonNegativeFloat | None = None
     """Answer only above so many votes."""
     threshold_sigma: PositiveFloat | None = None

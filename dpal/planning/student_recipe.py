@@ -17,7 +17,8 @@ class StudentTraining:
 
     Attributes:
       method: "supervised" learns from answered records alone; "mixmatch" also from unanswered
-        ones. All from `views` to `ramp` is read by mixmatch only.
+        ones. All from `views` to `ramp` is read by mixmatch only. "least_squares" solves a linear
+        model of the answered records, and reads nothing else of this.
       optimizer: "sgd" or "adam".
       learning_rate: at the start; it falls to zero along a cosine.
       epochs: passes over the answered records.
@@ -56,7 +57,7 @@ class StudentTraining:
     balance: float = field(default=0.0, metadata=LATER)
 
     def __post_init__(self) -> None:
-        check.one_of(("supervised", "mixmatch"), **{"student.method": self.method})
+        check.one_of(("supervised", "mixmatch", "least_squares"), **{"student.method": self.method})
         check.one_of(("sgd", "adam"), **{"student.optimizer": self.optimizer})
         check.positive(
             **{

@@ -17,7 +17,7 @@ from dpal.accounting.events import VOTING, Charge, Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.safe_search import smallest_safe
 from dpal.accounting.votes.cost_bound import CostBound
-from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
+from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism, ReleasedVotes
 from dpal.accounting.votes.near_records import NearRecords, labels_of_votes, require_near
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
@@ -105,6 +105,17 @@ class VotingSpec:
             self._require_gate()
         if self.budgets:
             self._require_budgets()
+        if self.rule.counts:
+            self._require_whole_counts()
+
+    def _require_whole_counts(self) -> None:
+        """Requires that nothing is saved on counts that are released as they are."""
+        ways = (self.near, self.bound, self.gate, self.charges)
+        if self.budgets or any(way is not None for way in ways):
+            raise ParameterError.before_release(
+                "noisy counts are released whole and charged in full; leave neighbours, agreement, "
+                "gate, answered_share and budgets out, or release answers"
+            )
 
     def _require_budgets(self) -> None:
         """Requires budgets of teachers who vote alike on every query, and tell nothing else."""
@@ -252,6 +263,7 @@ class CertifiedVoting:
                 else {"gate": spec.gate, "dependents": list(spec.dependents)}
             ),
             **({"near": plain(spec.near)} if spec.near else {}),
+            **({"release": ReleasedVotes.COUNTS.value} if spec.rule.counts else {}),
             **({"budgets": plain(list(spec.budgets))} if spec.budgets else {}),
             "releases": [
                 {"release": release.name, **to_record(charge.event)}

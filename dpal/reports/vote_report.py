@@ -99,9 +99,10 @@ def rule_words(summary: Mapping[str, Any]) -> str:
     if summary.get("gate") is not None:
         dependents = ", ".join(map(str, summary["dependents"]))
         gated = f", label {summary['gate']} first and {dependents} only where it is present"
+    told = ", released as noisy counts" if summary.get("release") == "counts" else ""
     return (
         f"{summary['mechanism']} voting of {summary['teachers']} teachers on {summary['labels']} "
-        f"labels, sigma {summary['sigma']:g}{limit}{checked}{gated}"
+        f"labels, sigma {summary['sigma']:g}{limit}{checked}{gated}{told}"
     )
 
 

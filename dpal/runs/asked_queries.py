@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpal.data.readers import raw_batches
 from dpal.files.atomic_writes import atomic_write
 from dpal.randomness import seeded
+from dpal.runs.ballot_tables import read_released_counts
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.vote_account import read_released
 from dpal.voting.draw_answers import UNANSWERED
@@ -50,6 +51,20 @@ def answers_until(ensemble: Ensemble, number: int) -> tuple[Rows, NDArray[np.int
     labels = np.concatenate([read_released(file)[1] for file in files])
     order = np.argsort(rows, kind="stable")
     return rows[order], labels[order]
+
+
+def shares_until(ensemble: Ensemble, number: int) -> Floats | None:
+    """Released shares of votes on the same rows, in the same order; None where answers leave.
+
+    They are noisy, and may lie outside [0, 1].
+    """
+    if not ensemble.spec.rule.counts:
+        return None
+    numbers = range(1, number + 1)
+    rows = np.concatenate([asked_in(ensemble, earlier) for earlier in numbers])
+    files = [ensemble.account.released_file(earlier) for earlier in numbers]
+    counts = np.concatenate([read_released_counts(file) for file in files])
+    return counts[np.argsort(rows, kind="stable")] / ensemble.spec.rule.teachers
 
 
 def write_asked(

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.draw_answers import Released
 
 FROM_FILES = "files"  # ballots that came with their queries, and are known by what they say
+COUNTS = "votes"  # column of noisy counts
 _FACTS = ("teachers", "labels", "single_label")
 
 Labels = NDArray[np.int8] | NDArray[np.int64]
@@ -29,13 +31,27 @@ def read_released(path: Path) -> tuple[list[str], Labels]:
     return table.column("id").to_pylist(), np.asarray(column.to_numpy(), dtype=np.int64)
 
 
+def read_released_counts(path: Path) -> NDArray[np.float64] | None:
+    """(queries, labels or classes) noisy votes; None where answers alone were released."""
+    if COUNTS not in pq.read_schema(path).names:
+        return None
+    return np.array(pq.read_table(path, columns=[COUNTS])[COUNTS].to_pylist(), dtype=np.float64)
+
+
 def released_labels_table(
-    ids: Sequence[str], labels: Labels, told: Mapping[str, str] | None = None
+    ids: Sequence[str], released: Released, told: Mapping[str, str] | None = None
 ) -> pa.Table:
-    """Released labels as a table: `id`, and `label` as pools have it; the rest as metadata."""
+    """What was released as a table: `id`, `label` as pools have it, and noisy `votes` if they were.
+
+    Whatever else was told stands in the metadata.
+    """
+    labels = released.labels
     kind = pa.list_(pa.int8()) if labels.ndim == 2 else pa.int64()
     values = list(labels) if labels.ndim == 2 else labels
-    table = pa.table({"id": pa.array(ids, pa.string()), "label": pa.array(values, kind)})
+    columns = {"id": pa.array(ids, pa.string()), "label": pa.array(values, kind)}
+    if released.counts is not None:
+        columns[COUNTS] = pa.array(list(released.counts), pa.list_(pa.float64()))
+    table = pa.table(columns)
     return table.replace_schema_metadata(dict(told)) if told else table
 
 

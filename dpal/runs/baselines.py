@@ -118,7 +118,7 @@ def judge_private_knn(ensemble: Ensemble, _name: str = KNN) -> None:
                 neighbours, _flat(private), labels.numpy(), _flat(asked), rng=secure()
             )
             with atomic_write(released) as temporary:
-                pq.write_table(released_labels_table(ids, answers.labels), temporary)
+                pq.write_table(released_labels_table(ids, answers), temporary)
 
         ledger.release_once(release, draw, inputs=[], artifacts=[released])
     _, labels = read_released(released)
@@ -177,7 +177,13 @@ def _planned(ensemble: Ensemble) -> tuple[Neighbours, Release]:
     queries = ensemble.offered
 
     def neighbours(sigma: float) -> Neighbours:
-        rule = replace(ensemble.spec.rule, teachers=about.neighbours, sigma=sigma, confidence=None)
+        rule = replace(
+            ensemble.spec.rule,
+            teachers=about.neighbours,
+            sigma=sigma,
+            confidence=None,
+            counts=False,
+        )
         return Neighbours(rule=rule, sample_rate=about.sample_rate)
 
     def release(sigma: float) -> Release:

@@ -11,9 +11,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
+from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism, ReleasedVotes
 from dpal.accounting.votes.near_records import NearRecords
-from dpal.accounting.votes.voting_rule import VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule, noises_of
 from dpal.acquisition.scores import score_function
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
@@ -321,14 +321,16 @@ def voting_spec(
             bar=voting.bar,
             blocks=voting.blocks,
         )
+    counts = voting.release is ReleasedVotes.COUNTS
     rule = VotingRule(
         mechanism=mechanism,
         teachers=config.teachers.count if near is None else math.ceil(near.neighbours),
         labels=model.classes,
         sigma=voting.sigma or 1.0,
         limit=voting.limit,
-        noises=voting.noises,
+        noises=noises_of(mechanism, counts=counts, noises=voting.noises),
         confidence=voting.confidence,
+        counts=counts,
     )
     if near is None:
         rule = rule.charged(by_answers=charged_by_answers(config.runtime.artifacts / config.name))

@@ -170,8 +170,8 @@ def _answered(counted: Path, rule: NeighbourVotes) -> pa.Table:
     kept = pq.read_table(counted)
     votes = kept.column("votes").to_pylist()
     counts = np.array(votes, dtype=np.float64).reshape(len(votes), rule.classes)
-    labels = near_answers(rule, counts, rng=secure()).labels
-    return released_labels_table(kept.column("id").to_pylist(), labels)
+    released = near_answers(rule, counts, rng=secure())
+    return released_labels_table(kept.column("id").to_pylist(), released)
 
 
 def _radii(ensemble: Ensemble, public: Floats, queries: Floats) -> Floats:

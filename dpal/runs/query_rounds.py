@@ -27,6 +27,7 @@ from dpal.runs.asked_queries import (
     Floats,
     answers_until,
     asked_in,
+    shares_until,
     shuffled_rows,
     write_asked,
 )
@@ -43,8 +44,9 @@ def train_chooser(ensemble: Ensemble) -> None:
     """Trains the student that chooses the next round, where one does and is not there yet."""
     for path in _chooser(ensemble):
         if not path.exists():
-            rows, labels = answers_until(ensemble, _next_round(ensemble) - 1)
-            model = student_from(ensemble, rows, labels)
+            last = _next_round(ensemble) - 1
+            shares = shares_until(ensemble, last)
+            model = student_from(ensemble, *answers_until(ensemble, last), shares)
             tensors = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
             with atomic_write(path) as temporary:
                 save_file(tensors, temporary)

@@ -10,14 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from dpal.data.labeling_state import load_all
 from dpal.errors import LabelError
 from dpal.files.atomic_writes import atomic_write, write_text
+from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.reports.validation_figures import as_metrics, headline, percent
-from dpal.runs.asked_queries import answers_until, asked_rows, rounds_told
+from dpal.runs.asked_queries import (
+    Floats,
+    answers_until,
+    asked_rows,
+    rounds_told,
+    shares_until,
+)
 from dpal.runs.ballot_tables import told_of
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.ensemble_hold import require_held
@@ -26,6 +33,8 @@ from dpal.runs.notify import notify
 from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.runs.student_quality import evaluate_model, keep_judgement
 from dpal.runs.teachers import load_inputs, load_rows, scores_of
+from dpal.training.linear_heads import features_of, linear_weights
+from dpal.training.linear_student import fit_linear_student
 from dpal.training.semi_supervised import student_steps, train_student
 from dpal.voting.draw_answers import UNANSWERED
 
@@ -43,18 +52,24 @@ def train_on_votes(ensemble: Ensemble) -> None:
             f"no answer left the teachers{f', {told}' if told else ''}; what was reserved stays "
             "spent, vote under another name with more sigma or fewer queries"
         )
-    model = student_from(ensemble, rows, labels)
+    model = student_from(ensemble, rows, labels, shares_until(ensemble, last))
     with atomic_write(path) as temporary:
         save_file({name: tensor.cpu() for name, tensor in model.state_dict().items()}, temporary)
 
 
 def student_from(
-    ensemble: Ensemble, rows: NDArray[np.int64], labels: NDArray[np.integer]
+    ensemble: Ensemble,
+    rows: NDArray[np.int64],
+    labels: NDArray[np.integer],
+    shares: Floats | None = None,
 ) -> nn.Module:
-    """A model that learned from labels of public rows; -1 is no answer."""
+    """A model that learned from labels of public rows, or from shares of votes; -1 is no answer."""
     spec, about = ensemble.config.student.to_spec(), ensemble.model.task
     _, inputs = load_inputs(ensemble.public, rows)
-    targets = torch.from_numpy(np.where(labels == UNANSWERED, np.nan, labels)).float()
+    if spec.method == "least_squares":
+        return _solved(ensemble, inputs, _as_shares(ensemble, labels) if shares is None else shares)
+    known = np.where(labels == UNANSWERED, np.nan, labels) if shares is None else shares
+    targets = torch.from_numpy(known).float()
     unlabeled = None
     if spec.method == "mixmatch":
         others = np.setdiff1d(np.arange(ensemble.public_rows), rows)
@@ -62,12 +77,36 @@ def student_from(
         if others.size:
             unlabeled = load_inputs(ensemble.public, others)[1]
     model = build_model(ensemble.model).to(ensemble.device)
-    steps = student_steps(spec, targets, task=about)
+    steps = student_steps(spec, targets, task=about, shares=shares is not None)
     with shown_training("student", steps) as shown:
         train_student(
-            model, inputs, targets, spec, task=about, unlabeled=unlabeled, on_step=shown.step
+            model,
+            inputs,
+            targets,
+            spec,
+            task=about,
+            shares=shares is not None,
+            unlabeled=unlabeled,
+            on_step=shown.step,
         )
     return model
+
+
+def _solved(ensemble: Ensemble, inputs: Tensor, shares: Floats) -> nn.Module:
+    """A linear model of public records in closed form."""
+    weights, bias = fit_linear_student(features_of(ensemble.model, inputs), shares)
+    model = build_model(ensemble.model)
+    model.load_state_dict(linear_weights(weights, bias))
+    return model.to(ensemble.device)
+
+
+def _as_shares(ensemble: Ensemble, labels: NDArray[np.integer]) -> Floats:
+    """(n, labels or classes) zeros and ones of answers; NaN where there is none."""
+    said = labels
+    if ensemble.model.task is Task.SINGLE_LABEL:
+        said = (labels[:, None] == np.arange(ensemble.model.classes)).astype(np.int64)
+        said[labels == UNANSWERED] = UNANSWERED
+    return np.asarray(np.where(said == UNANSWERED, np.nan, said), dtype=np.float64)
 
 
 def close_student(ensemble: Ensemble) -> None:

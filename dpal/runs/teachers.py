@@ -44,7 +44,7 @@ from dpal.training.evaluation import probabilities
 from dpal.training.label_metrics import answers_in, best_thresholds
 from dpal.training.plain_training import OnStep, fine_tune, training_steps
 from dpal.training.side_by_side import fine_tune_together, is_small_head
-from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.ballots import Ballots, Choices, surest
 
 Rows = NDArray[np.int64]
 
@@ -225,7 +225,7 @@ def forget_grouped(ensemble: Ensemble) -> None:
 
 def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:
     """What every teacher says about public records, (n, *input_shape). Private."""
-    about, tuned = ensemble.model.task, _tuning(ensemble)
+    about, tuned, most = ensemble.model.task, _tuning(ensemble), ensemble.spec.rule.most_positives
     said = []
     for model in _teachers(ensemble):
         scores = scores_of(ensemble, model, inputs)
@@ -238,7 +238,7 @@ def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:
             per_label = ensemble.config.teachers.cut is Cut.PER_LABEL
             tuning_scores = scores_of(ensemble, model, tuned[0])
             own = best_thresholds(tuning_scores, answers_in(tuned[1].numpy()), per_label=per_label)
-        said.append(np.packbits(scores > own, axis=1))
+        said.append(np.packbits(surest(scores - own, most), axis=1))
     if about is Task.SINGLE_LABEL:
         return Choices(np.stack(said, axis=1).astype(np.int64), ensemble.model.classes)
     return Ballots(np.stack(said, axis=1), ensemble.model.classes)

@@ -27,7 +27,6 @@ from dpal.reports.report import Table
 from dpal.reports.vote_report import rule_words, vote_cost_table
 from dpal.runs.ballot_tables import (
     FROM_FILES,
-    Labels,
     ballots_digest,
     ballots_table,
     is_same_query,
@@ -43,7 +42,7 @@ from dpal.voting.agreement_guess import noisy_quantiles
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.charged_by_outcome import release_charged_by_outcome
 from dpal.voting.cost_bounded import release_within
-from dpal.voting.draw_answers import UNANSWERED, release
+from dpal.voting.draw_answers import UNANSWERED, Released, release
 from dpal.voting.gated_labels import Dependencies, release_with_gate
 from dpal.voting.individual_budgets import release_by_budgets
 from dpal.voting.mechanism_advice import LabelStatistics, noisy_summary
@@ -257,8 +256,8 @@ def certify_votes(account: Account, *, model: Path | None = None) -> Path:
 
 def _drawn(
     account: Account, ballots: Ballots | Choices, block: int
-) -> tuple[Labels, Mapping[str, str]]:
-    """What a block releases: labels, and what else is told.
+) -> tuple[Released, Mapping[str, str]]:
+    """What a block releases: answers, and what else is told.
 
     With a gate, as many answers as without one, for more queries. With a bound, what is told
     of their cost is part of the release.
@@ -269,25 +268,25 @@ def _drawn(
         told = {"told_cost": repr(bounded.told), "within_limit": str(bounded.within)}
         if not bounded.within and spec.bound.fallback_sigma is not None:
             told["fallback_sigma"] = repr(spec.bound.fallback_sigma)
-        return bounded.released.labels, told
+        return bounded.released, told
     if spec.charges is not None:
         charged = release_charged_by_outcome(spec.rule, ballots, spec.charges, rng=secure())
-        return charged.released.labels, {"asked": str(charged.asked)}
+        return charged.released, {"asked": str(charged.asked)}
     if spec.budgets:
         size = spec.blocks[block - 1]
         released = release_by_budgets(
             spec.rule, ballots, spec.budgets, number=block, size=size, rng=secure()
         )
-        return released.labels, {}
+        return released, {}
     if spec.gate is None or not isinstance(ballots, Ballots):
         if ballots.queries > spec.blocks[block - 1]:
             raise LedgerError.before_release(f"block {block} holds more queries than were charged")
-        return release(spec.rule, ballots, rng=secure()).labels, {}
+        return release(spec.rule, ballots, rng=secure()), {}
     dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
     answers = spec.blocks[block - 1] * spec.rule.labels
     budget = VotingFilter.of_answers(replace(spec.rule, labels=1), answers)
-    gated = release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure()).labels
-    asked = int((gated[:, spec.gate] != UNANSWERED).sum())
+    gated = release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure())
+    asked = int((gated.labels[:, spec.gate] != UNANSWERED).sum())
     return gated, {"asked": str(asked)}
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from dpal.accounting.events import VOTING
 from dpal.accounting.prior_spend import PriorSpend
-from dpal.accounting.votes.mechanisms import Confidence, Mechanism
-from dpal.accounting.votes.voting_rule import VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism, ReleasedVotes
+from dpal.accounting.votes.voting_rule import VotingRule, noises_of
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.vote import VoteConfig
 from dpal.data.ballot_files import CastBallots, read_ballots, read_budgets
@@ -57,6 +57,7 @@ class VoteRequest:
     sigma: float | None = None
     limit: float | None = None
     noises: int = 2
+    release: ReleasedVotes = ReleasedVotes.ANSWERS
     threshold: float | None = None
     threshold_sigma: float | None = None
     cut: float = 0.5
@@ -171,14 +172,17 @@ class VoteRequest:
         confidence = None
         if self.threshold is not None and self.threshold_sigma is not None:
             confidence = Confidence(threshold=self.threshold, sigma=self.threshold_sigma)
+        mechanism = self.mechanism or (Mechanism.GNMAX if single else Mechanism.BINARY)
+        counts = self.release is ReleasedVotes.COUNTS
         rule = VotingRule(
-            mechanism=self.mechanism or (Mechanism.GNMAX if single else Mechanism.BINARY),
+            mechanism=mechanism,
             teachers=self.ballots.teachers,
             labels=self.ballots.labels,
             sigma=1.0 if self.sigma is None else self.sigma,
             limit=self.limit,
-            noises=self.noises,
+            noises=noises_of(mechanism, counts=counts, noises=self.noises),
             confidence=confidence,
+            counts=counts,
         ).charged(by_answers=charged_by_answers(self.runtime.artifacts / (self.name or UNNAMED)))
         if single is not (rule.mechanism is Mechanism.GNMAX):
             wanted = "one class" if single else "a set of labels"

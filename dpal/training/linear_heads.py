@@ -250,10 +250,7 @@ class LinearHeadFit:
             public=judged,
         )
         whole, shift = self._frame.unapply(weights, bias)
-        return {
-            "1.weight": torch.from_numpy(whole).float().contiguous(),
-            "1.bias": torch.from_numpy(shift).float().contiguous(),
-        }
+        return linear_weights(whole, shift)
 
     def state(self) -> dict[str, Tensor]:
         """What the next phase goes on from: released sums and public numbers."""
@@ -281,6 +278,14 @@ def _restored(carried: Mapping[str, Tensor]) -> tuple[FeatureFrame, HeadSums]:
         variance=float(told["variance"]),
     )
     return frame, sums
+
+
+def linear_weights(weights: Floats, bias: Floats) -> dict[str, Tensor]:
+    """(labels, d) weights and (labels,) biases by the names of `dpal.models.small.logistic`."""
+    return {
+        "1.weight": torch.from_numpy(weights).float().contiguous(),
+        "1.bias": torch.from_numpy(bias).float().contiguous(),
+    }
 
 
 def features_of(spec: ModelSpec, records: Batch | Tensor) -> Floats:

@@ -46,6 +46,7 @@ def train_student(
     spec: StudentTraining,
     *,
     task: Task = Task.MULTI_LABEL,
+    shares: bool = False,
     unlabeled: Tensor | None = None,
     on_step: OnStep = lambda: None,
 ) -> None:
@@ -58,6 +59,9 @@ def train_student(
         NaN likewise. A record without any answer counts as unlabeled.
       spec: how; `student_steps` tells how many steps that takes.
       task: what a label is.
+      shares: labels are (n, labels or classes) noisy shares of votes in their place, which may lie
+        outside [0, 1]; the loss is the squared error of probabilities, which noise without a bias
+        does not move. For `supervised` alone.
       unlabeled: (m, *input_shape) more public records; mixmatch alone reads them.
       on_step: called after every step.
 
@@ -67,7 +71,7 @@ def train_student(
         views are asked for of what is no image; or the training diverged, so that nothing of
         use was made.
     """
-    answered = answered_records(labels, task=task)
+    answered = _known(labels, task, shares)
     if len(labels) != len(inputs) or not answered.any():
         raise ParameterError(
             f"{len(labels):,} rows of labels answer {int(answered.sum()):,} of {len(inputs):,} "
@@ -76,7 +80,7 @@ def train_student(
     require_images(Augmentation(shift=spec.shift), tuple(inputs.shape[1:]))
     pools = [inputs] if unlabeled is None else [inputs, unlabeled]
     _require_alike_and_finite(pools)
-    sample = _Sample(model, inputs, labels, answered.nonzero()[:, 0], spec)
+    sample = _Sample(model, inputs, labels, answered.nonzero()[:, 0], spec, shares)
     rest = _Rest(inputs, (~answered).nonzero()[:, 0], unlabeled)
     if spec.method == "mixmatch" and not len(rest):
         raise ParameterError(
@@ -89,7 +93,8 @@ def train_student(
     # Layers that drop units draw from the global generator; it is put back afterwards.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int(seeded(spec.seed, "dropped units").integers(2**63)))
-        descend(model, losses, spec, steps=student_steps(spec, labels, task=task), on_step=on_step)
+        steps = training_steps(spec, int(answered.sum()))
+        descend(model, losses, spec, steps=steps, on_step=on_step)
     require_finite(
         model,
         f"the student's training diverged with student.learning_rate {spec.learning_rate:g}; "
@@ -120,9 +125,23 @@ def answered_records(labels: Tensor, *, task: Task = Task.MULTI_LABEL) -> Tensor
     return ~labels.isnan() if single else ~labels.isnan().all(dim=1)
 
 
-def student_steps(spec: StudentTraining, labels: Tensor, *, task: Task = Task.MULTI_LABEL) -> int:
+def student_steps(
+    spec: StudentTraining, labels: Tensor, *, task: Task = Task.MULTI_LABEL, shares: bool = False
+) -> int:
     """Steps of a training on such labels; arguments as in `train_student`."""
-    return training_steps(spec, int(answered_records(labels, task=task).sum()))
+    return training_steps(spec, int(_known(labels, task, shares).sum()))
+
+
+def _known(labels: Tensor, task: Task, shares: bool) -> Tensor:
+    """Which records have any answer, shape (n,); a share of votes is known of every record."""
+    if not shares:
+        return answered_records(labels, task=task)
+    if labels.dim() != 2 or not labels.isfinite().all():
+        raise ParameterError(
+            f"labels of shape {tuple(labels.shape)} are no shares of votes; give a row of finite "
+            "numbers a record"
+        )
+    return torch.ones(len(labels), dtype=torch.bool)
 
 
 def answer_weights(answers: Tensor, values: int, balance: float) -> Tensor:
@@ -256,6 +275,7 @@ class _Sample:
     labels: Tensor
     rows: Tensor  # of the answered records
     spec: StudentTraining
+    shares: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -315,6 +335,9 @@ def _supervised(sample: _Sample, task: Task) -> Iterator[Tensor]:
     classes, weights = per_record_loss(Task.SINGLE_LABEL), None
     for step, (view, labels, _) in enumerate(sample.batches()):
         logits = sample.model(view)
+        if sample.shares:
+            yield (class_error if task is Task.SINGLE_LABEL else masked_error)(logits, labels)
+            continue
         if not step:
             weights = sample.weights(logits.shape[1])
         if task is not Task.SINGLE_LABEL:

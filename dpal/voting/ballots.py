@@ -198,6 +198,23 @@ def truncated(votes: Votes, most: int) -> Votes:
     return np.asarray(votes * (np.cumsum(votes, axis=2, dtype=np.int32) <= most))
 
 
+def surest(above: Floats, most: int | None) -> NDArray[np.bool_]:
+    """What a teacher says yes to: what is above its cut, the labels furthest above it first.
+
+    Args:
+      above: (queries, labels) probabilities less the cut.
+      most: labels at most, as the rule will truncate a ballot to; None for any number.
+
+    >>> surest(np.array([[0.1, 0.3, -0.2]]), 1)
+    array([[False,  True, False]])
+    """
+    yes = above > 0
+    if most is None or most >= above.shape[1]:
+        return yes
+    places = np.argsort(np.argsort(-above, axis=1, kind="stable"), axis=1)
+    return np.asarray(yes & (places < most))
+
+
 def _counts(votes: Votes, rule: VotingRule) -> Floats:
     limit = rule.limit or 0.0
     match rule.mechanism:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.mechanisms.coins import below, normal_below
-from dpal.mechanisms.gaussian import STEPS, on_grid
+from dpal.mechanisms.gaussian import STEPS, noisy_sum, on_grid
 from dpal.mechanisms.inclusion import uniform_below
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Cast, Choices, Codes, require_fitting
@@ -39,9 +39,11 @@ class Released:
     Attributes:
       labels: (queries, labels) 0, 1 or UNANSWERED; for `gnmax` (queries,) class numbers or
         UNANSWERED.
+      counts: (queries, labels or classes) noisy votes, in votes; None where answers alone leave.
     """
 
     labels: NDArray[np.int8] | NDArray[np.int64]
+    counts: Floats | None = None
 
     @property
     def answered(self) -> float:
@@ -61,6 +63,8 @@ def release(rule: VotingRule, ballots: Ballots | Choices, *, rng: BitSource) -> 
       DataError: the ballots are not of the rule's teachers and labels. Nothing was drawn.
     """
     require_fitting(rule, ballots)
+    if rule.counts:
+        return _noisy_counts(rule, ballots.counts(rule), rng)
     if isinstance(ballots, Choices):
         return Released(_winners(rule, ballots, rng))
     if rule.mechanism is Mechanism.POWERSET:
@@ -77,6 +81,14 @@ def noisy_answers(rule: VotingRule, counts: Floats, *, rng: BitSource) -> Labels
         largest = np.maximum(counts, rule.teachers - counts).ravel()
         said[~_passes(rule.confidence, largest, rng)] = UNANSWERED
     return np.asarray(said.reshape(counts.shape))
+
+
+def _noisy_counts(rule: VotingRule, counts: Floats, rng: BitSource) -> Released:
+    """Every count with noise of its own, and the answers that anybody reads off them."""
+    noisy = noisy_sum(counts.ravel(), rule.sigma, rng=rng).reshape(counts.shape)
+    if rule.mechanism is Mechanism.GNMAX:
+        return Released(noisy.argmax(axis=1), noisy)
+    return Released((2 * noisy > rule.teachers).astype(np.int8), noisy)
 
 
 def winning_sets(rule: VotingRule, cast: Cast, *, rng: BitSource) -> tuple[Codes, Floats]:

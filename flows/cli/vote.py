@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
+from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism, ReleasedVotes
 from dpal.config.section import NAME
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
@@ -69,6 +69,11 @@ def vote_command(
         typer.Option(help="Of top_m, tau_l2, tau_l1 and powerset: positives, or the norm."),
     ] = None,
     noises: Annotated[int, typer.Option(min=1, max=2, help="Noisy counts of a label.")] = 2,
+    release: Annotated[
+        ReleasedVotes,
+        typer.Option(help="answers: what most teachers say. counts: noisy numbers of votes, from "
+                     "which answers follow, charged as such."),
+    ] = ReleasedVotes.ANSWERS,
     threshold: Annotated[
         float | None, typer.Option(help="Answer only above so many votes (Confident).")
     ] = None,
@@ -223,6 +228,7 @@ def vote_command(
         sigma=sigma,
         limit=limit,
         noises=noises,
+        release=release,
         threshold=threshold,
         threshold_sigma=threshold_sigma,
         cut=cut,

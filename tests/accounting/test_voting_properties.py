@@ -240,6 +240,13 @@ def test_what_one_ballot_moves_is_found_by_trying_all(limit, labels):
         ({"mechanism": Mechanism.POWERSET, "noises": 1}, "noises is 2"),
         ({"mechanism": Mechanism.POWERSET, "labels": 63}, "at most 62"),
         ({"mechanism": Mechanism.GNMAX, "labels": 1}, "labels"),
+        ({"mechanism": Mechanism.POWERSET, "counts": True}, "powerset"),
+        ({"counts": True}, "noises to 1"),
+        ({"counts": True, "noises": 1, "by_answers": True}, "by answers"),
+        (
+            {"counts": True, "noises": 1, "confidence": Confidence(threshold=30.0, sigma=3.0)},
+            "threshold",
+        ),
     ],
 )
 def test_rules_that_protect_nothing_cannot_be_built(wrong, says):

@@ -34,6 +34,11 @@ RULES = {
     "tau": replace(RULE, mechanism=Mechanism.TAU_L2, limit=1.5),
     "powerset": replace(RULE, mechanism=Mechanism.POWERSET),
     "gnmax": replace(RULE, mechanism=Mechanism.GNMAX),
+    "counts": replace(RULE, mechanism=Mechanism.TOP_M, limit=1, noises=1, counts=True),
+    "counts of scaled ballots": replace(
+        RULE, mechanism=Mechanism.TAU_L2, limit=1.5, noises=1, counts=True
+    ),
+    "counts of classes": replace(RULE, mechanism=Mechanism.GNMAX, counts=True),
 }
 
 
@@ -60,7 +65,7 @@ def answering(monkeypatch, otherwise):
 
 def test_less_noise_than_is_charged_is_found(monkeypatch):
     answering(monkeypatch, lambda rule: replace(rule, sigma=rule.sigma / 16))
-    for name in ("binary", "powerset", "gnmax", "tau"):
+    for name in ("binary", "powerset", "gnmax", "tau", "counts", "counts of classes"):
         found = failed(planned(RULES[name]))
         assert any("agree" in what for what in found), name
     assert any("share of" in what for what in failed(planned(RULE)))

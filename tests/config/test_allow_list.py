@@ -126,6 +126,7 @@ NO_DOORS = {
     "validation.auc",
     "voting.acquisition",  # chooses among public records
     "voting.mechanism",
+    "voting.release",  # charged as counts where counts leave
 }
 
 

@@ -224,6 +224,7 @@ def test_classes_are_counted_by_gnmax():
     [
         pytest.param(("--mechanism", "powerset"), marks=pytest.mark.slow),
         ("--mechanism", "top_m", "--limit", "1"),
+        ("--release", "counts", "--mechanism", "tau_l2", "--limit", "1.2"),
         pytest.param(("--mechanism", "tau_l2", "--limit", "1.2"), marks=pytest.mark.slow),
         pytest.param(
             ("--mechanism", "tau_l1", "--limit", "1.5", "--noises", "1"), marks=pytest.mark.slow

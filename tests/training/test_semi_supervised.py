@@ -379,3 +379,42 @@ OUT_OF_RANGE: dict[str, Any] = {
 def test_settings_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(ParameterError, check=having(parameter=f"student.{name}")):
         replace(SUPERVISED, **{name: OUT_OF_RANGE[name]})
+
+
+@pytest.mark.parametrize("task", [Task.MULTI_LABEL, Task.SINGLE_LABEL])
+def test_shares_of_votes_teach_what_the_votes_say(task):
+    """Noise on shares is as wide as their range; a student of answers would learn a coin."""
+    inputs, labels = groups(1500, seed=3)
+    if task is Task.SINGLE_LABEL:
+        labels = nn.functional.one_hot((labels @ torch.tensor([1.0, 2, 4])).long() % 3, 3).float()
+    shares = labels + torch.randn(labels.shape, generator=torch.Generator().manual_seed(8))
+    assert float(((shares < 0) | (shares > 1)).float().mean()) > 0.2
+    spec = replace(SUPERVISED, epochs=10)
+    model = build_model(replace(LINEAR, task=task))
+    train_student(model, inputs, shares, spec, task=task, shares=True)
+    unseen, truth = groups(1000, seed=4)
+    if task is Task.SINGLE_LABEL:
+        truth = nn.functional.one_hot((truth @ torch.tensor([1.0, 2, 4])).long() % 3, 3).float()
+    logits = model(unseen).detach()
+    found = (
+        logits.argmax(1) == truth.argmax(1)
+        if task is Task.SINGLE_LABEL
+        else ((logits > 0).float() == truth)
+    )
+    taught = build_model(replace(LINEAR, task=task))
+    clean = truth.argmax(1).float() if task is Task.SINGLE_LABEL else truth
+    train_student(taught, unseen, clean, spec, task=task)
+    best = taught(unseen).detach()
+    most = (
+        best.argmax(1) == truth.argmax(1)
+        if task is Task.SINGLE_LABEL
+        else ((best > 0).float() == truth)
+    )
+    assert float(found.float().mean()) > float(most.float().mean()) - 0.06
+    assert student_steps(spec, shares, task=task, shares=True) == 10 * 94
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor([0.5, 0.1]), torch.tensor([[0.5, NAN]])])
+def test_shares_are_rows_of_finite_numbers(wrong):
+    with pytest.raises(ParameterError):
+        student_steps(SUPERVISED, wrong, shares=True)

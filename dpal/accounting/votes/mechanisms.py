@@ -29,6 +29,17 @@ class Mechanism(StrEnum):
     GNMAX = "gnmax"
 
 
+class ReleasedVotes(StrEnum):
+    """What leaves of noisy votes.
+
+    ANSWERS: what most teachers say.
+    COUNTS: noisy numbers of votes, from which answers follow; charged as such.
+    """
+
+    ANSWERS = "answers"
+    COUNTS = "counts"
+
+
 CLIPPED = (Mechanism.TOP_M, Mechanism.TAU_L2, Mechanism.TAU_L1)
 SCALED = (Mechanism.TAU_L2, Mechanism.TAU_L1)
 PLURALITY = (Mechanism.POWERSET, Mechanism.GNMAX)

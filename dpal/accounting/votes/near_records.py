@@ -98,7 +98,7 @@ def require_near(rule: VotingRule) -> None:
       ParameterError: it is another one.
     """
     plain = rule.mechanism in (Mechanism.GNMAX, Mechanism.BINARY) and rule.noises == 2
-    if not plain or rule.confidence is not None or rule.by_answers:
+    if not plain or rule.confidence is not None or rule.by_answers or rule.counts:
         raise ParameterError.before_release(
             "records that vote themselves name one class each, or say yes or no on each label, and "
             "are answered above voting.bar; leave voting.mechanism, voting.threshold and "

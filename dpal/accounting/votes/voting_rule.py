@@ -48,6 +48,8 @@ class VotingRule:
       confidence: when to answer; None for always.
       by_answers: whether the winner of a plurality is charged by what answers tell; accounts of
         earlier versions are charged by their noisy counts. Answers of yes or no always are.
+      counts: whether the noisy counts themselves are released, with the answers that follow from
+        them, and charged as such.
     """
 
     mechanism: Mechanism
@@ -58,6 +60,7 @@ class VotingRule:
     noises: int = 2
     confidence: Confidence | None = None
     by_answers: bool = field(default=False, metadata=LATER)
+    counts: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not FEWEST_TEACHERS <= self.teachers <= MOST_TEACHERS:
@@ -88,6 +91,26 @@ class VotingRule:
                 f"powerset voting counts sets of at most {_MOST_LABELS} labels, and there are "
                 f"{self.labels}; use binary or top_m"
             )
+        if self.counts:
+            self._require_counts()
+
+    def _require_counts(self) -> None:
+        """Requires counts that are released as they are, each once."""
+        if self.mechanism is Mechanism.POWERSET:
+            raise ParameterError.before_release(
+                "powerset voting counts sets of labels, of which there are too many to release; "
+                "release counts of top_m, binary, tau_l2, tau_l1 or gnmax voting"
+            )
+        if self.confidence is not None or self.by_answers:
+            raise ParameterError.before_release(
+                "noisy counts tell everything that was paid for, so that no threshold and no "
+                "charge by answers saves anything; leave threshold, threshold_sigma, answer_from, "
+                "answered_share and agreement out"
+            )
+        if self.mechanism is not Mechanism.GNMAX and self.noises != 1:
+            raise ParameterError.before_release(
+                "released counts of yes have one noise for each label; set noises to 1"
+            )
 
     @property
     def classes(self) -> int:
@@ -97,6 +120,12 @@ class VotingRule:
         most = self.labels if self.limit is None else int(self.limit)
         return sum(math.comb(self.labels, size) for size in range(most + 1))
 
+    @property
+    def most_positives(self) -> int | None:
+        """Labels that a ballot may say yes to; None for any number of them."""
+        whole = self.mechanism in (Mechanism.TOP_M, Mechanism.POWERSET)
+        return int(self.limit) if whole and self.limit is not None else None
+
     def charged(self, *, by_answers: bool) -> VotingRule:
         """The same, charged by what answers tell if that is asked for and another charge.
 
@@ -104,7 +133,8 @@ class VotingRule:
         charged by their counts. Elsewhere the field stays as it was in every earlier plan.
         """
         other = self.classes == 2 or self.teachers <= MOST_PLURALITY_TEACHERS
-        return replace(self, by_answers=by_answers and self.mechanism in PLURALITY and other)
+        told = by_answers and not self.counts
+        return replace(self, by_answers=told and self.mechanism in PLURALITY and other)
 
     @property
     def answer_sigma(self) -> float:
@@ -149,6 +179,8 @@ class VotingRule:
     @property
     def tells_sides(self) -> bool:
         """Whether it is charged by which of two sides wins; two classes are no more."""
+        if self.counts:
+            return False
         two = self.mechanism in PLURALITY and self.by_answers and self.classes == 2
         return two or self.mechanism in (Mechanism.BINARY, Mechanism.TOP_M)
 
@@ -195,6 +227,11 @@ class VotingRule:
             sigma=self.confidence.sigma,
         )
         return (votes, checks)
+
+
+def noises_of(mechanism: Mechanism, *, counts: bool, noises: int = 2) -> int:
+    """Noisy counts of a label: as asked for, but for released counts of yes, which have one."""
+    return 1 if counts and mechanism not in PLURALITY else noises
 
 
 def powers_of_two(labels: int) -> list[int]:
