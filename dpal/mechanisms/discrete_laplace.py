@@ -25,16 +25,20 @@ from dpal.randomness import BitSource
 _LARGEST_DENOMINATOR = 1 << 20
 
 
-def laplace_noise(count: int, epsilon: float, *, rng: BitSource) -> NDArray[np.int64]:
-    """Draws noise for values on the grid 0..LAPLACE_GRID whose sensitivity is the whole range.
+def laplace_noise(
+    count: int, epsilon: float, *, rng: BitSource, sensitivity: int = LAPLACE_GRID
+) -> NDArray[np.int64]:
+    """Draws noise for whole numbers of a given sensitivity.
 
     Args:
       count: number of values.
       epsilon: privacy loss of one noisy value, in (0, 64].
       rng: source of random words.
+      sensitivity: most that a value moves; that of scores, on the grid 0..LAPLACE_GRID, is the
+        whole range.
 
     Returns:
-      (count,) integers y with probability proportional to exp(-|y| * e / LAPLACE_GRID), where e
+      (count,) integers y with probability proportional to exp(-|y| * e / sensitivity), where e
       is `epsilon` rounded down to a multiple of 2**-20.
 
     Raises:
@@ -43,7 +47,7 @@ def laplace_noise(count: int, epsilon: float, *, rng: BitSource) -> NDArray[np.i
     check.within(0, 64, epsilon=epsilon)
     rate = _fraction_below(epsilon)
     # scale = numerator / divisor: the sampler draws at scale `numerator` and divides.
-    numerator, divisor = LAPLACE_GRID * rate.denominator, rate.numerator
+    numerator, divisor = sensitivity * rate.denominator, rate.numerator
     noise = np.empty(count, dtype=np.int64)
     open_slots = np.arange(count)
     while open_slots.size:

@@ -42,6 +42,7 @@ from dpal.accounting.events.skellam_scaled_votes import (
 )
 from dpal.accounting.events.skellam_votes import SkellamCounts as SkellamCounts
 from dpal.accounting.events.skellam_votes import SkellamMajorities as SkellamMajorities
+from dpal.accounting.events.sparse_vector import SparseVector as SparseVector
 from dpal.accounting.events.subsampled_gaussian import PhaseExposure as PhaseExposure
 from dpal.errors import ParameterError
 
@@ -77,6 +78,7 @@ for _kind in (
     SkellamScaledMajorities,
     SecretDraw,
     NoisyStatistics,
+    SparseVector,
 ):
     register_event(_kind)
 
