@@ -10,6 +10,7 @@ from dpal.config.pate import PateConfig
 from dpal.runs.baselines import CAMPAIGNS, KNN, NON_PRIVATE, Judge, run_baselines
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.kinds import VOTING
+from dpal.runs.public_model import PUBLIC_MODEL
 from dpal.runs.query_rounds import CHOOSER
 from dpal.runs.student import STUDENT
 from dpal.runs.teachers import TEACHERS
@@ -59,6 +60,7 @@ def _vote_and_learn(ensemble: Ensemble) -> Ensemble:
     tell_run(ensemble, "the plan is certified; teachers are trained")
     deal_records(ensemble)
     train(ensemble, TEACHERS)
+    train(ensemble, PUBLIC_MODEL)
     for number in ensemble.rounds:
         train(ensemble, CHOOSER)
         choose_queries(ensemble, number)

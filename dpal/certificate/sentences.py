@@ -125,6 +125,13 @@ _BUDGETS = {
     "delta of the promise; which teachers these are, and what they promise, is public",
 }
 
+_CONSENSUS = {
+    "consensus": "a public model answers, which read no private record; teachers answer where so "
+    "many of them name another class that it shows through noise, as often as `consensus` says at "
+    "most, and after that nothing is answered: which queries these are is charged, however many "
+    "are passed; the queries and their order were chosen without looking at private records",
+}
+
 _LISTED = {
     "releases": "what is released about private records is the list in the plan, each with its "
     "events and drawn as the ledger says; that the program draws what an event says is the "
@@ -284,6 +291,7 @@ def vote_statements(
     near: Mapping[str, Any] | None = None,
     unit: Unit = Unit.RECORD,
     budgets: bool = False,
+    consensus: bool = False,
 ) -> dict[str, Any]:
     """The sentences of votes in a format.
 
@@ -292,8 +300,13 @@ def vote_statements(
       near: how single records vote near a query, in place of teachers; None where they do not.
       unit: what is protected.
       budgets: whether some teachers promise their records less than others.
+      consensus: whether a public model answers, and teachers where they object.
     """
-    said = {**statements("voting", form), **(_BUDGETS if budgets else {})}
+    said = {
+        **statements("voting", form),
+        **(_BUDGETS if budgets else {}),
+        **(_CONSENSUS if consensus else {}),
+    }
     if not near:
         return said
     own = _NEAR if unit is Unit.RECORD else _NEAR_GROUPS

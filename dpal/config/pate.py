@@ -107,6 +107,14 @@ class PateConfig(RunConfig):
                 "(a campaign's record must be answered whatever else was asked) and "
                 "voting.neighbours out"
             )
+        if voting.objections is not None and (
+            self.teachers.tuning is None or self.teachers.budgets is not None
+        ):
+            raise ValueError(
+                "voting.objections are to a public model, which learns from public labeled "
+                "records, and all teachers may object alike; set teachers.tuning, and leave "
+                "teachers.budgets out"
+            )
         self._require_student()
         if self.data.group_column is not None:
             raise ValueError(

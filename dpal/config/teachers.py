@@ -11,6 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, mod
 from dpal.accounting.votes.mechanisms import (
     FEWEST_TEACHERS,
     MOST_BLOCKS,
+    MOST_OBJECTIONS,
     Confidence,
     Mechanism,
     ReleasedVotes,
@@ -76,7 +77,8 @@ class TeachersConfig(Section):
     tuning: Annotated[Path | None, Guarded(free=(None,)), choice("A file", "None")] = Field(
         None, title="Tuning records"
     )
-    """Public labeled records by which cuts are chosen; not protected, not the validation set."""
+    """Public labeled records by which cuts are chosen, and of which the public model of
+    voting.objections learns; not protected, not the validation set."""
     seed: NonNegativeInt = 0
     """Of parts and weights; public."""
 
@@ -142,6 +144,14 @@ class VotingConfig(Section):
     """Public guess of the share of teachers that agree: the mean over queries, or a list of shares,
     each for as many queries. With it, answers leave with little noise only if what they cost, told
     with noise, is small, and with more noise else; null charges the worst votes."""
+    objections: Annotated[int | None, choice("A number", "Ask always")] = Field(
+        None, ge=1, le=MOST_OBJECTIONS, title="Objections"
+    )
+    """So many times the teachers are asked where they object to a public model, which answers the
+    rest at hardly any cost; null asks them on every query."""
+    object_from: Share = Field(0.5, title="Share of the teachers that object")
+    """With objections: from which share of the teachers on that name another class than the public
+    model, found with noise."""
     neighbours: Annotated[PositiveFloat | None, choice("Records", "Teachers vote")] = Field(
         None, ge=3, title="Records that vote"
     )
@@ -184,6 +194,32 @@ class VotingConfig(Section):
                 "voting.threshold, answer_from, agreement, gate, limit, noises and release out"
             )
 
+    def _require_consensus(self) -> None:
+        others = (
+            self.threshold,
+            self.answer_from,
+            self.agreement,
+            self.gate,
+            self.limit,
+            self.neighbours,
+        )
+        if self.mechanism not in (None, Mechanism.GNMAX):
+            raise ValueError(
+                f"voting.objections are to the class that a public model names, and "
+                f"voting.mechanism is {self.mechanism}; take gnmax, or leave it null"
+            )
+        counts = self.release is ReleasedVotes.COUNTS
+        if any(given is not None for given in others) or counts or self.noises != 2:
+            raise ValueError(
+                "voting.objections are answered by what most teachers say; leave voting.threshold, "
+                "answer_from, agreement, gate, limit, noises, neighbours and release out"
+            )
+        if self.rounds > 1 or self.blocks:
+            raise ValueError(
+                "voting.objections are counted over all queries, so that an answer depends on the "
+                "queries before it; take voting.rounds 1 and voting.blocks 0"
+            )
+
     @property
     def round_sizes(self) -> tuple[int, ...]:
         """Queries of each round, as equal as they can be."""
@@ -201,6 +237,8 @@ class VotingConfig(Section):
                 f"voting.acquisition {self.acquisition} asks a student of earlier answers, and "
                 "there is one round; set voting.rounds to 2 or more, or acquisition: random"
             )
+        if self.objections is not None:
+            self._require_consensus()
         if self.neighbours is not None:
             self._require_near()
         if (self.threshold is None) != (self.threshold_sigma is None):

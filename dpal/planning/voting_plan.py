@@ -21,6 +21,7 @@ from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism, ReleasedVot
 from dpal.accounting.votes.near_records import NearRecords, labels_of_votes, require_near
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
+from dpal.accounting.votes.public_consensus import PublicConsensus, require_consensus
 from dpal.accounting.votes.teacher_budgets import (
     WHOLE,
     TeacherBudget,
@@ -65,6 +66,8 @@ class VotingSpec:
       budgets: of teachers whose records are promised less than all others, the least first.
       charges: of each block, where an unanswered query is charged less than an answered one, and
         asking stops before they exceed their limit.
+      consensus: a public model answers, and the teachers where they object to it; None asks them
+        on every query.
     """
 
     name: str
@@ -82,6 +85,7 @@ class VotingSpec:
     charges: OutcomeCharges | None = field(default=None, metadata=LATER)
     near: NearRecords | None = field(default=None, metadata=LATER)
     budgets: tuple[TeacherBudget, ...] = field(default=(), metadata=LATER)
+    consensus: PublicConsensus | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not self.blocks and self.summary_sigma is None:
@@ -107,6 +111,19 @@ class VotingSpec:
             self._require_budgets()
         if self.rule.counts:
             self._require_whole_counts()
+        if self.consensus is not None:
+            self._require_consensus(self.consensus)
+
+    def _require_consensus(self, consensus: PublicConsensus) -> None:
+        """Requires one block of queries that teachers are asked where they object, and no more."""
+        require_consensus(self.rule, consensus)
+        ways = (self.near, self.bound, self.gate, self.charges, self.summary_sigma)
+        if self.budgets or any(way is not None for way in ways) or len(self.blocks) != 1:
+            raise ParameterError.before_release(
+                "teachers object to a public model on the queries of one block, which are charged "
+                "together; leave voting.neighbours, agreement, gate, rounds, blocks and "
+                "teachers.budgets out, or voting.objections"
+            )
 
     def _require_whole_counts(self) -> None:
         """Requires that nothing is saved on counts that are released as they are."""
@@ -170,6 +187,8 @@ class VotingSpec:
             return once.events(self.rule, self.target.adjacency, (queries,))
         if self.charges is not None:
             return (self.charges.event,)
+        if self.consensus is not None:
+            return self.consensus.events(self.rule)
         return self.rule.events(queries) if self.bound is None else (self.bound.event,)
 
     def charges_of_blocks(self) -> Iterator[tuple[Charge, ...]]:
@@ -265,6 +284,7 @@ class CertifiedVoting:
             **({"near": plain(spec.near)} if spec.near else {}),
             **({"release": ReleasedVotes.COUNTS.value} if spec.rule.counts else {}),
             **({"budgets": plain(list(spec.budgets))} if spec.budgets else {}),
+            **({"consensus": plain(spec.consensus)} if spec.consensus else {}),
             "releases": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in self.plan.releases()
@@ -327,6 +347,13 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
             f"blocks{_open_words(spec.near)} with sigma {spec.rule.sigma:g} cost epsilon "
             f"{epsilon:.4f} at delta {spec.target.delta:.3g}, and {spec.target.epsilon:g} is "
             "promised; lower voting.votes or raise sigma"
+        )
+    if spec.consensus is not None and not epsilon <= spec.target.epsilon:
+        raise PlanRejected(
+            f"{spec.consensus.objections:,} objections with epsilon {spec.consensus.epsilon:.4g} "
+            f"each, answered with sigma {spec.rule.sigma:g}, cost epsilon {epsilon:.4f} at delta "
+            f"{spec.target.delta:.3g}, and {spec.target.epsilon:g} is promised; lower "
+            "voting.objections, or raise voting.sigma"
         )
     if not epsilon <= spec.target.epsilon:
         fits = most_queries(spec)
@@ -401,7 +428,8 @@ def least_sigma(spec: VotingSpec, queries: int) -> float:
     def cost(sigma: float) -> float:
         return total_of(_with_sigma(asked, sigma))
 
-    low = _too_little(spec, 2 * queries)
+    paid = queries if spec.consensus is None else spec.consensus.objections
+    low = _too_little(spec, 2 * paid)
     if spec.rule.confidence is not None:
         # Where few answers pass the check, much less noise may be enough.
         while low > _LEAST_SIGMA and cost(low) <= spec.target.epsilon:

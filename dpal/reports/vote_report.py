@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.cohort_spending import Accountant
+from dpal.accounting.votes.public_consensus import PublicConsensus
 from dpal.certificate.promise import VOTES
 from dpal.certificate.sentences import vote_statements
 from dpal.privacy import Unit
@@ -100,9 +101,15 @@ def rule_words(summary: Mapping[str, Any]) -> str:
         dependents = ", ".join(map(str, summary["dependents"]))
         gated = f", label {summary['gate']} first and {dependents} only where it is present"
     told = ", released as noisy counts" if summary.get("release") == "counts" else ""
+    asked = ""
+    if consensus := summary.get("consensus"):
+        asked = (
+            f", where about {consensus['threshold']:,} of them object to a public model, "
+            f"{consensus['objections']:,} times at most"
+        )
     return (
         f"{summary['mechanism']} voting of {summary['teachers']} teachers on {summary['labels']} "
-        f"labels, sigma {summary['sigma']:g}{limit}{checked}{gated}{told}"
+        f"labels, sigma {summary['sigma']:g}{limit}{checked}{gated}{told}{asked}"
     )
 
 
@@ -125,6 +132,7 @@ def vote_cost_table(summary: Mapping[str, Any]) -> Table:
         *_bound_rows(summary),
         *_charge_rows(summary),
         *_budget_rows(summary),
+        *_consensus_rows(summary),
     ]
     return Table("Votes", ("", "account"), tuple(rows))
 
@@ -149,6 +157,21 @@ def _budget_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         many = f"{len(budget['teachers']):,} of {summary['teachers']:,}"
         rows.append((f"teachers of epsilon {budget['epsilon']:g}", f"{many}, {told}"))
     return rows
+
+
+def _consensus_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How often teachers are asked, and how clearly they must object."""
+    if (consensus := summary.get("consensus")) is None:
+        return []
+    told = PublicConsensus(**consensus)
+    return [
+        ("teachers answer", f"at most {told.objections:,} queries; a public model the others"),
+        (
+            "they object",
+            f"from {told.threshold:,} of {summary['teachers']:,} on, found with epsilon "
+            f"{told.epsilon:.4g} each: mean noise of {told.mean_noise:.3g} votes",
+        ),
+    ]
 
 
 def _charge_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -412,7 +435,7 @@ def spent_on_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
 def not_of_votes(summary: Mapping[str, Any]) -> list[str]:
     """What no promise about votes speaks of."""
     said = _said(summary)
-    keys = ("partitions", "other_accounts", "student", "times", "budgets")
+    keys = ("partitions", "other_accounts", "student", "times", "budgets", "consensus")
     return [said[key] for key in keys if key in said]
 
 
@@ -421,6 +444,7 @@ def _said(summary: Mapping[str, Any]) -> dict[str, Any]:
         near=summary.get("near"),
         unit=Unit(summary["unit"]),
         budgets=bool(summary.get("budgets")),
+        consensus=bool(summary.get("consensus")),
     )
 
 

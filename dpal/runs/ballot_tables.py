@@ -16,6 +16,7 @@ from dpal.voting.draw_answers import Released
 
 FROM_FILES = "files"  # ballots that came with their queries, and are known by what they say
 COUNTS = "votes"  # column of noisy counts
+PUBLIC_ANSWERS = "public"  # column of a public model's classes
 _FACTS = ("teachers", "labels", "single_label")
 
 Labels = NDArray[np.int8] | NDArray[np.int64]
@@ -58,6 +59,12 @@ def released_labels_table(
 def told_of(released: Path) -> str | None:
     """What was told of the cost of released labels, in a sentence; None for nothing."""
     metadata = pq.read_schema(released).metadata or {}
+    if b"objections" in metadata:
+        objections, reached = (int(metadata[key]) for key in (b"objections", b"reached"))
+        return (
+            f"teachers objected to the public model on {objections:,} of {reached:,} queries that "
+            "were reached"
+        )
     if b"asked" in metadata:
         return f"the promise paid for {int(metadata[b'asked']):,} queries, answered or not"
     if b"told_cost" not in metadata:
@@ -87,8 +94,28 @@ def read_ballots_file(path: Path) -> tuple[list[str], Ballots | Choices]:
     return ids, Ballots(packed, labels)
 
 
-def ballots_table(queries: Sequence[str], ballots: Ballots | Choices, purpose: str) -> pa.Table:
-    """Ballots as they are kept, with what they are for. Private."""
+def read_public_answers(path: Path) -> NDArray[np.int64] | None:
+    """(queries,) classes that a public model named; None where teachers answer every query."""
+    if PUBLIC_ANSWERS not in pq.read_schema(path).names:
+        return None
+    column = pq.read_table(path, columns=[PUBLIC_ANSWERS])[PUBLIC_ANSWERS]
+    return np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def ballots_table(
+    queries: Sequence[str],
+    ballots: Ballots | Choices,
+    purpose: str,
+    public: NDArray[np.int64] | None = None,
+) -> pa.Table:
+    """Ballots as they are kept, with what they are for. Private.
+
+    Args:
+      queries: ids.
+      ballots: of every teacher on every query.
+      purpose: of the block.
+      public: (queries,) what a public model answers; None where there is none.
+    """
     single = isinstance(ballots, Choices)
     content = ballots.chosen if isinstance(ballots, Choices) else ballots.packed
     rows = [row.tobytes() for row in np.ascontiguousarray(content)]
@@ -98,7 +125,10 @@ def ballots_table(queries: Sequence[str], ballots: Ballots | Choices, purpose: s
         "single_label": str(int(single)),
         "purpose": purpose,
     }
-    table = pa.table({"id": pa.array(queries, pa.string()), "ballots": pa.array(rows, pa.binary())})
+    columns = {"id": pa.array(queries, pa.string()), "ballots": pa.array(rows, pa.binary())}
+    if public is not None:
+        columns[PUBLIC_ANSWERS] = pa.array(public, pa.int64())
+    table = pa.table(columns)
     return table.replace_schema_metadata(facts)
 
 

@@ -29,6 +29,7 @@ from dpal.labels import Task
 from dpal.ledger.data_set_limits import DataHold
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_spec import Acquisition
+from dpal.planning.public_consensus import with_consensus
 from dpal.planning.vote_budgets import with_budgets
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
@@ -138,6 +139,11 @@ class Ensemble(ConfiguredRun[VotingPlan]):
         """The pool by teacher, while they are trained. Private, never versioned."""
         return self.folder.scratch / "by-teacher.parquet"
 
+    @property
+    def public_model_file(self) -> Path:
+        """Weights of the public model that teachers may object to; they are no secret."""
+        return self.folder.root / CONFIDENTIAL / "teachers" / "public-model.safetensors"
+
     def teacher_file(self, number: int) -> Path:
         """Weights of a teacher. Private."""
         return self.folder.root / CONFIDENTIAL / "teachers" / f"teacher-{number}.safetensors"
@@ -223,8 +229,8 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
                 require_unregistered(config.runtime, tuning)
             if not inspect(tuning, on_rows=bar.update).fully_labeled:
                 raise DataError.before_release(
-                    f"teachers.tuning {tuning.name} has rows without a label; cuts are chosen on "
-                    "labeled public records"
+                    f"teachers.tuning {tuning.name} has rows without a label; cuts are chosen, and "
+                    "a public model learns, on labeled public records"
                 )
             require_apart(tuning, opened.pool, "a protected record cannot be public")
             require_apart(tuning, opened.validation, "what cuts are chosen on cannot be a test")
@@ -301,6 +307,11 @@ def voting_spec(
     """The wishes joined with what is public about the data."""
     voting, single = config.voting, model.task is Task.SINGLE_LABEL
     mechanism = voting.mechanism or (Mechanism.GNMAX if single else Mechanism.BINARY)
+    if voting.objections is not None and not single:
+        raise ConfigError.before_release(
+            "voting.objections are to the one class that a public model names, and records have "
+            "several labels each; leave it out"
+        )
     if single is not (mechanism is Mechanism.GNMAX):
         about = "one class" if single else "several labels"
         raise ConfigError.before_release(
@@ -352,6 +363,13 @@ def voting_spec(
         near=near,
         **asked_first(voting.gate, voting.dependents, class_names, model.classes),
     )
+    if voting.objections is not None:
+        return with_consensus(
+            spec,
+            objections=voting.objections,
+            object_from=voting.object_from,
+            sigma=voting.sigma,
+        )
     whole = fitted(
         spec,
         sigma=voting.sigma,

@@ -6,8 +6,10 @@ import numpy as np
 
 from dpal.data.labeling_state import write_selection
 from dpal.runs.asked_queries import asked_in, asked_rows
+from dpal.runs.ballot_tables import read_public_answers
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.near_votes import release_near
+from dpal.runs.public_model import public_answers
 from dpal.runs.teachers import cast_votes, forget_grouped, load_inputs
 from dpal.runs.vote_account import read_ballots_file, release_ballot_block
 
@@ -24,11 +26,12 @@ def release_labels(ensemble: Ensemble, number: int = 1) -> None:
     if kept.exists() and (ensemble.files.selection.exists() or not last):
         # As they were cast: another machine may round otherwise and would take another block.
         ids, ballots = read_ballots_file(kept)
-        release_ballot_block(ensemble.account, ids, ballots, purpose=purpose)
+        public = read_public_answers(kept)
+        release_ballot_block(ensemble.account, ids, ballots, purpose=purpose, public=public)
         return
     ids, inputs = load_inputs(ensemble.public, asked_in(ensemble, number))
-    ballots = cast_votes(ensemble, inputs)
+    ballots, public = cast_votes(ensemble, inputs), public_answers(ensemble, inputs)
     if last:
         rows = asked_rows(ensemble)
         write_selection(ensemble.public, rows, np.empty(0, np.int64), ensemble.files.selection)
-    release_ballot_block(ensemble.account, ids, ballots, purpose=purpose)
+    release_ballot_block(ensemble.account, ids, ballots, purpose=purpose, public=public)

@@ -36,6 +36,7 @@ from dpal.runs.ensemble import Ensemble, plan_ensemble, prepare_ensemble, record
 from dpal.runs.ensemble_hold import hold_ensemble
 from dpal.runs.ensemble_votes import release_labels
 from dpal.runs.execute import execute_run
+from dpal.runs.public_model import PUBLIC_MODEL, train_public_model
 from dpal.runs.query_rounds import CHOOSER, choose_queries, train_chooser
 from dpal.runs.run_facts import facts_of
 from dpal.runs.shown_results import Shown
@@ -51,7 +52,7 @@ from dpal.runs.vote_account import certify_votes
 class VotingRuns(UseCases[PateConfig, Ensemble]):
     """What private voting does."""
 
-    trainings = (TEACHERS, CHOOSER, STUDENT)
+    trainings = (TEACHERS, PUBLIC_MODEL, CHOOSER, STUDENT)
 
     def plan(self, config: PateConfig) -> Ensemble:
         """Looks at the data and certifies a plan. Releases nothing, writes nothing."""
@@ -69,6 +70,7 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
         embed_records(run)
         deal_records(run)
         train_teachers(run)
+        train_public_model(run)
         for number in run.rounds:
             train_chooser(run)
             choose_queries(run, number)
@@ -149,6 +151,10 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
                     f"voting.{key}": value
                     for key, value in ({} if spec.near is None else vars(spec.near)).items()
                 },
+                **{
+                    f"voting.{key}": value
+                    for key, value in (vars(spec.consensus) if spec.consensus else {}).items()
+                },
                 "voting.queries": config.voting.queries,
                 "voting.rounds": config.voting.rounds,
                 "voting.acquisition": config.voting.acquisition.value,
@@ -180,6 +186,13 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
                 "round"
             )
         teachers = document["rule"]["teachers"]
+        if document.get("consensus"):
+            return (
+                f"{released['labels']:,} released labels of public records: answers of a public "
+                f"model, and noisy votes of {teachers:,} teachers, each of whom learned from "
+                "private records of its own, where they objected, "
+                f"{document['consensus']['objections']:,} times at most"
+            )
         return (
             f"{released['labels']:,} released labels of public records: noisy votes of "
             f"{teachers:,} teachers, each of whom learned from private records of its own"

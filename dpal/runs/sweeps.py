@@ -61,6 +61,8 @@ _LATER: dict[str, Any] = {
     "voting.answered_share": None,
     "voting.bar": 3.0,
     "voting.neighbours": None,
+    "voting.object_from": 0.5,
+    "voting.objections": None,
     "voting.release": "answers",
     "voting.rounds": 1,
     "voting.votes": 8,

@@ -110,11 +110,11 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     measured = as_it_was_measured(teachers.validation)
     ensemble = plan_ensemble(teachers.model_copy(update={"validation": measured}))
     spec = ensemble.spec
-    if spec.bound is not None or spec.gate is not None or spec.budgets:
+    if spec.bound or spec.gate is not None or spec.budgets or spec.consensus:
         raise LabelError.before_release(
-            f"the teachers of {name} answer within a bound, after a gate or until budgets are "
-            "spent, so that the label of a record would depend on others; use teachers without "
-            "voting.agreement, voting.gate and teachers.budgets"
+            f"the teachers of {name} answer within a bound, after a gate, until budgets are spent "
+            "or as often as they may object, so that the label of a record would depend on others; "
+            "use teachers without voting.agreement, gate and objections, and teachers.budgets"
         )
     if ensemble.config.runtime.ledger != runtime.ledger:
         raise LabelError.before_release(

@@ -279,12 +279,17 @@ def _teachers(ensemble: Ensemble) -> Iterator[nn.Module]:
     with tqdm(total=count, desc="asking teachers", unit="model", disable=None, leave=False) as bar:
         for number in range(count):
             model = build_model(_seeded(ensemble.model, 0, number))
-            model.load_state_dict(_weights(ensemble.teacher_file(number)))
+            model.load_state_dict(teacher_weights(ensemble.teacher_file(number)))
             yield model.to(ensemble.device)
             bar.update()
 
 
-def _weights(path: Path) -> dict[str, Tensor]:
+def teacher_weights(path: Path) -> dict[str, Tensor]:
+    """Weights of a teacher.
+
+    Raises:
+      DataError: they are not there, or damaged.
+    """
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:

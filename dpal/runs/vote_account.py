@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from dpal.accounting.votes.adaptive_budget import VotingFilter
 from dpal.canonical import canonical_json, file_digest, plain
@@ -30,6 +32,7 @@ from dpal.runs.ballot_tables import (
     ballots_digest,
     ballots_table,
     is_same_query,
+    read_public_answers,
     told_of,
 )
 from dpal.runs.ballot_tables import read_ballots_file as read_ballots_file
@@ -46,6 +49,7 @@ from dpal.voting.draw_answers import UNANSWERED, Released, release
 from dpal.voting.gated_labels import Dependencies, release_with_gate
 from dpal.voting.individual_budgets import release_by_budgets
 from dpal.voting.mechanism_advice import LabelStatistics, noisy_summary
+from dpal.voting.public_consensus import release_by_consensus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +126,7 @@ def release_ballot_block(
     *,
     purpose: str = FROM_FILES,
     confidential: bool = False,
+    public: NDArray[np.int64] | None = None,
 ) -> Path:
     """Releases a block of votes, once: the same ballots again give the same released labels.
 
@@ -131,6 +136,7 @@ def release_ballot_block(
       ballots: of every teacher on every query.
       purpose: of the block; the same ballots for another purpose are another block.
       confidential: whether the queries are private records, whose ids and labels stay inside.
+      public: (queries,) what a public model answers, where the account has one.
 
     Returns:
       The file of released labels.
@@ -139,10 +145,12 @@ def release_ballot_block(
       ParameterError: no block is left, or it is too small for so many queries.
       BudgetExceeded: the promise does not cover it. Nothing was released.
     """
-    table = ballots_table(queries, ballots, purpose)
+    table = ballots_table(queries, ballots, purpose, public)
 
     def answers(path: Path, block: int) -> pa.Table:
         ids, kept = read_ballots_file(path)
+        if account.plan.spec.consensus is not None:
+            return released_labels_table(ids, *_by_consensus(account, kept, path))
         return released_labels_table(ids, *_drawn(account, kept, block))
 
     return release_kept_block(account, table, answers, confidential=confidential)
@@ -288,6 +296,18 @@ def _drawn(
     gated = release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure())
     asked = int((gated.labels[:, spec.gate] != UNANSWERED).sum())
     return gated, {"asked": str(asked)}
+
+
+def _by_consensus(
+    account: Account, ballots: Ballots | Choices, path: Path
+) -> tuple[Released, Mapping[str, str]]:
+    """Answers of a public model, and of teachers where they object: how often, and until where."""
+    spec, public = account.plan.spec, read_public_answers(path)
+    if spec.consensus is None or public is None or not isinstance(ballots, Choices):
+        raise LedgerError.before_release(f"{path} has no answers of a public model; restore it")
+    told = release_by_consensus(spec.rule, ballots, public, spec.consensus, rng=secure())
+    facts = {"reached": str(told.reached), "objections": str(told.objections)}
+    return told.released, facts
 
 
 def _block_for(account: Account, ledger: CampaignLedger, table: pa.Table) -> int:

@@ -58,11 +58,18 @@ class PureStep(MechanismStep):
         return np.asarray(np.minimum(moments / (ORDERS - 1), self.epsilon))
 
     def second_opinion(self, adjacency: Adjacency, width: float) -> PrivacyLossDistribution:
-        """Their distribution of such a claim, as its delta is 0."""
+        """From both chances of that bit; their own would move each loss up to the grid."""
+        from dp_accounting.pld import pld_pmf
         from dp_accounting.pld import privacy_loss_distribution as pld
 
-        claimed = pld.common.DifferentialPrivacyParameters(self.epsilon, 0)
-        return pld.from_privacy_parameters(claimed, width)
+        right, wrong = 1 / (1 + math.exp(-self.epsilon)), 1 / (1 + math.exp(self.epsilon))
+        most = math.ceil(self.epsilon / width)
+        grid = np.arange(-most, most + 1)
+        here, there = np.array([[right, wrong]]), np.array([[wrong, right]])
+        deltas = np.maximum(here - np.exp(grid * width)[:, None] * there, 0.0).sum(axis=1)
+        return pld.PrivacyLossDistribution(
+            pld_pmf.create_pmf_pessimistic_connect_dots(width, grid, deltas)
+        )
 
     def dp_event(self) -> DpEvent:
         """Their randomized response: a uniform bit with twice the chance of a wrong one."""

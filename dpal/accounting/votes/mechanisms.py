@@ -9,6 +9,7 @@ from dpal import check
 
 FEWEST_TEACHERS = 3
 MOST_BLOCKS = 10_000  # of queries: each is a release, an entry of the ledger, a file
+MOST_OBJECTIONS = 1_000  # grids of both accountants are fine enough for so many
 
 
 class Mechanism(StrEnum):

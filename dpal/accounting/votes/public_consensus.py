@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from dpal import check
 from dpal.accounting.events import Event, SparseVector
 from dpal.accounting.events.discrete_laplace import PURE_EPSILONS
-from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.mechanisms import MOST_OBJECTIONS, Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 
@@ -41,7 +41,8 @@ class PublicConsensus:
 
     def __post_init__(self) -> None:
         check.within(*PURE_EPSILONS, epsilon=self.epsilon)
-        check.at_least(1, objections=self.objections, threshold=self.threshold)
+        check.within(1, MOST_OBJECTIONS, objections=self.objections)
+        check.at_least(1, threshold=self.threshold)
         if self.query_epsilon <= 0:
             raise ParameterError.before_release(
                 f"epsilon {self.epsilon:g} of an objection is too small to be drawn"
@@ -59,6 +60,12 @@ class PublicConsensus:
         A count and the threshold may move apart by two votes, which costs the rest of epsilon.
         """
         return math.floor((self.epsilon - self.threshold_epsilon) / 2 * _WHOLE) / _WHOLE
+
+    @property
+    def mean_noise(self) -> float:
+        """Root of the mean square of the noise between a count and its threshold, in votes."""
+        weights = [math.exp(-self.threshold_epsilon), math.exp(-self.query_epsilon)]
+        return math.sqrt(sum(2 * weight / (1 - weight) ** 2 for weight in weights))
 
     def events(self, rule: VotingRule) -> tuple[Event, ...]:
         """What queries are charged as, however many they are: answers to objections, and these."""

@@ -21,6 +21,7 @@ from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.near_records import NearRecords, require_near
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
+from dpal.accounting.votes.public_consensus import PublicConsensus, require_consensus
 from dpal.accounting.votes.teacher_budgets import (
     TeacherBudget,
     require_budgets,
@@ -121,13 +122,18 @@ class Voting(CertificateKind[VotingEvidence]):
             **({"charges": spec["charges"]} if spec.get("charges") else {}),
             **({"near": spec["near"]} if spec.get("near") else {}),
             **({"budgets": _budgets(evidence)} if spec.get("budgets") else {}),
+            **({"consensus": spec["consensus"]} if spec.get("consensus") else {}),
             "released": [
                 {"release": release.name, **to_record(charge.event)}
                 for release in own.releases
                 for charge in release.charges
             ],
             "statements": vote_statements(
-                form, near=spec.get("near"), unit=target.unit, budgets=bool(spec.get("budgets"))
+                form,
+                near=spec.get("near"),
+                unit=target.unit,
+                budgets=bool(spec.get("budgets")),
+                consensus=bool(spec.get("consensus")),
             ),
         }
         if evidence.model is None:
@@ -331,6 +337,10 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     near = None if plan["spec"].get("near") is None else NearRecords(**plan["spec"]["near"])
     if near is not None:
         yield from _near_faults(rule)
+    consensus = None
+    if plan["spec"].get("consensus") is not None:
+        consensus = PublicConsensus(**plan["spec"]["consensus"])
+        yield from _consensus_faults(rule, consensus, plan["spec"])
     budgets = budgets_from(plan["spec"].get("budgets"))
     if budgets:
         yield from _budget_faults(rule, budgets, evidence)
@@ -343,6 +353,8 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
             yield "more blocks are for campaigns than the plan has"
             return
         costs = [[event] for event in near.events(rule, evidence.target.adjacency, sizes)]
+    elif consensus is not None:
+        costs = [list(consensus.events(rule)) for _ in blocks]
     else:
         costs = [
             [held_at_once.event] if held_at_once is not None else list(rule.events(int(queries)))
@@ -445,6 +457,19 @@ def _near_faults(rule: VotingRule) -> Iterator[str]:
     """Records that vote themselves name one class each, or say yes or no on each label."""
     try:
         require_near(rule)
+    except ParameterError as error:
+        yield str(error)
+
+
+def _consensus_faults(
+    rule: VotingRule, consensus: PublicConsensus, spec: Mapping[str, Any]
+) -> Iterator[str]:
+    """Teachers name one class and answer all their objections, in one block and in no other way."""
+    others = ("near", "bound", "gate", "charges", "summary_sigma", "budgets")
+    if any(spec.get(key) is not None for key in others) or len(spec["blocks"]) != 1:
+        yield "teachers object to a public model in one block, and in no other way"
+    try:
+        require_consensus(rule, consensus)
     except ParameterError as error:
         yield str(error)
 
