@@ -7,16 +7,17 @@ whose ballot changes. Their votes go through the code that answers in earnest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.cohort_spending import campaign_epsilon
-from dpal.accounting.events import VOTING, Charge, Release
+from dpal.accounting.events import VOTING, Charge, Event, Release, SparseVector
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.near_records import labels_of_votes
+from dpal.accounting.votes.public_consensus import PublicConsensus
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
@@ -28,9 +29,11 @@ from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.draw_answers import UNANSWERED, release
 from dpal.voting.neighbour_votes import NeighbourVotes, VotingRecords, near_answers
+from dpal.voting.public_consensus import objections_to
 
 TRANSCRIPTS = 1024  # in each world
 _MOST_QUERIES = 128  # of one transcript
+_PASSED = 3  # queries to an objection, where a public model answers the rest
 _SHARES = (0.5, 0.75, 1.0)  # of the other teachers, who vote as the one does in the first world
 
 Counted = NDArray[np.float64]
@@ -89,22 +92,10 @@ def vote_findings(
       draws: answers for the law of single ones.
       fresh: gives a new stream of noise.
     """
-    rule = plan.spec.rule
-    queries = min(_MOST_QUERIES, sum(plan.spec.blocks))
-    claim = campaign_epsilon(
-        [
-            Release(
-                name="attack",
-                kind=VOTING,
-                phase=0,
-                charges=tuple(
-                    Charge(cohorts=(COHORT,), event=event) for event in rule.events(queries)
-                ),
-            )
-        ],
-        plan.target,
-        accountant=plan.accountant,
-    )
+    rule, consensus = plan.spec.rule, plan.spec.consensus
+    asked = sum(plan.spec.blocks) if consensus is None else consensus.objections
+    queries = min(_MOST_QUERIES, asked)
+    claim = _claim(plan, rule.events(queries))
     findings = list(_answered(rule, draws, fresh()))
     for agree in _SHARES:
         made, rng = worlds(rule, agree), fresh()
@@ -114,7 +105,43 @@ def vote_findings(
         )
         what = f"ballots by {queries:,} answers, {agree:.0%} agree"
         findings.append(two_worlds(what, there, absent, claim, delta=plan.target.delta))
+    if consensus is not None:
+        findings.append(_objected(plan, consensus, transcripts, fresh()))
     return findings
+
+
+def _objected(
+    plan: VotingPlan, consensus: PublicConsensus, transcripts: int, rng: BitSource
+) -> AuditFinding:
+    """Asks which queries teachers objected to whether one of them did so on every one.
+
+    The others are just divided where that teacher decides: on each query as many object as leave
+    the count one below the threshold, or at it with that teacher.
+    """
+    event = SparseVector(stops=consensus.objections, epsilon=consensus.epsilon)
+    queries = _PASSED * consensus.objections
+    told = []
+    for own in (1, 0):
+        objecting = np.full(queries, consensus.threshold - 1 + own, dtype=np.int64)
+        stops = [objections_to(objecting, consensus, rng=rng) for _ in range(transcripts)]
+        # The sooner they are all used, the more object.
+        told.append(np.array([-_last(places, queries, consensus.objections) for places in stops]))
+    what = f"objections to {queries:,} queries, one teacher objects to all of them or to none"
+    claim = _claim(plan, (event,))
+    return two_worlds(what, told[0], told[1], claim, delta=plan.target.delta)
+
+
+def _last(stops: NDArray[np.int64], queries: int, objections: int) -> float:
+    """Where the last objection is; beyond the end, the further the more are missing."""
+    missing = objections - len(stops)
+    return float(queries + missing if missing else stops[-1])
+
+
+def _claim(plan: VotingPlan, events: Sequence[Event]) -> float:
+    """What so much of the plan is charged."""
+    charges = tuple(Charge(cohorts=(COHORT,), event=event) for event in events)
+    attack = Release(name="attack", kind=VOTING, phase=0, charges=charges)
+    return campaign_epsilon([attack], plan.target, accountant=plan.accountant)
 
 
 def near_findings(
@@ -133,10 +160,7 @@ def near_findings(
     near, rule = plan.spec.near, plan.spec.rule
     if near is None:
         raise ParameterError("teachers vote in this plan, and no records")
-    (event,) = replace(near, blocks=0).events(rule, plan.target.adjacency, (near.votes,))
-    charge = Charge(cohorts=(COHORT,), event=event)
-    attack = Release(name="attack", kind=VOTING, phase=0, charges=(charge,))
-    claim = campaign_epsilon([attack], plan.target, accountant=plan.accountant)
+    claim = _claim(plan, replace(near, blocks=0).events(rule, plan.target.adjacency, (near.votes,)))
     several = labels_of_votes(rule) is not None
     asked = NeighbourVotes(classes=rule.labels, votes=near.votes, sigma=rule.sigma, several=several)
     # Of a group two records are at the same place, and cast one vote.

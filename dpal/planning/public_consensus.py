@@ -41,7 +41,11 @@ def with_consensus(
         release = Release(name="objections", kind=VOTING, phase=0, charges=(charge,))
         return total_epsilon(None, [release], spec.target, accountant=spec.promise_accountant)
 
-    epsilon = largest_safe(told, _OF_OBJECTIONS * spec.target.epsilon, low=_LEAST, high=_MOST)
+    limit, high = _OF_OBJECTIONS * spec.target.epsilon, _LEAST
+    # From below: losses far beyond the limit are more than can be added up.
+    while high < _MOST and told(high) <= limit:
+        high = min(2 * high, _MOST)
+    epsilon = largest_safe(told, limit, low=_LEAST, high=high)
     if not epsilon:
         raise PlanRejected(
             f"{objections:,} objections fit epsilon {spec.target.epsilon:g} with no noise; lower "

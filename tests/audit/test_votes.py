@@ -17,10 +17,12 @@ from dpal.audit.votes import vote_findings, worlds
 from dpal.mechanisms.laplace_counts import noisy_counts
 from dpal.mechanisms.private_pca import moments_of, noisy_moments
 from dpal.planning.improvement_plan import ImprovementPlan
+from dpal.planning.public_consensus import with_consensus
 from dpal.planning.voting_plan import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget
 from dpal.randomness import secure
 from dpal.voting.draw_answers import release
+from dpal.voting.public_consensus import objections_to
 from tests.planning.test_improvement_plan import TARGET as PROMISE
 from tests.planning.test_improvement_plan import spec
 
@@ -79,6 +81,29 @@ def test_a_little_less_noise_is_found_by_the_law_of_answers(monkeypatch):
 def test_answers_that_skip_the_check_are_found(monkeypatch):
     answering(monkeypatch, lambda rule: replace(rule, confidence=None))
     assert failed(planned(RULES["checked"]))
+
+
+def objecting():
+    """Teachers who answer where they object to a public model."""
+    target = replace(TARGET, epsilon=3.0)  # of more a thousand transcripts prove nothing
+    spec = replace(planned(RULES["gnmax"]).spec, blocks=(500,), target=target)
+    return VotingPlan(with_consensus(spec, objections=10, object_from=0.5, sigma=None))
+
+
+def test_sound_objections_pass():
+    plan = objecting()
+    assert not failed(plan)
+    found = vote_findings(plan, transcripts=1024, draws=1 << 10, fresh=secure)
+    assert sum("objections" in each.what for each in found) == 1
+
+
+def test_objections_with_less_noise_than_is_charged_are_found(monkeypatch):
+    def clearer(objecting, consensus, *, rng):
+        return objections_to(objecting, replace(consensus, epsilon=30.0), rng=rng)
+
+    monkeypatch.setattr(votes, "objections_to", clearer)
+    (found,) = failed(objecting())
+    assert "objections" in found
 
 
 @pytest.mark.parametrize("name", RULES)
