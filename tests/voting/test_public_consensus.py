@@ -21,7 +21,7 @@ from dpal.accounting.votes.public_consensus import PublicConsensus
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import DataError, ParameterError
 from dpal.privacy import Adjacency
-from dpal.randomness import secure
+from dpal.randomness import BitSource, secure
 from dpal.voting import public_consensus
 from dpal.voting.ballots import Choices
 from dpal.voting.draw_answers import UNANSWERED
@@ -154,11 +154,16 @@ def test_epsilon_is_split_without_a_rest():
         assert all(part == int(part * 2**20) / 2**20 for part in parts)
 
 
-def run_lengths(consensus: PublicConsensus, count: int, rng) -> NDArray[np.int64]:
+def run_lengths(
+    consensus: PublicConsensus, count: int, *, times: int, rng: BitSource
+) -> NDArray[np.int64]:
     """Queries of each run, where the same number of teachers objects to all of them."""
-    stops = objections_to(np.full(30 * consensus.objections, count), consensus, rng=rng)
-    assert len(stops) == consensus.objections  # or there were too few queries
-    return np.diff(stops, prepend=-1)
+    found = []
+    for _ in range(times):
+        stops = objections_to(np.full(60 * consensus.objections, count), consensus, rng=rng)
+        assert len(stops) == consensus.objections  # or there were too few queries
+        found.append(np.diff(stops, prepend=-1))
+    return np.concatenate(found)
 
 
 def p_value(lengths: NDArray[np.int64], noise: tuple[float, float], count: int) -> float:
@@ -174,14 +179,14 @@ def p_value(lengths: NDArray[np.int64], noise: tuple[float, float], count: int) 
     return float(stats.chisquare([*seen, rest], expected).pvalue)
 
 
-@pytest.mark.parametrize("count", [8, 10, 12])
+@pytest.mark.parametrize("count", [9, 10, 12])
 def test_runs_have_the_law_that_is_charged(bits, count):
-    consensus, noise = replace(CONSENSUS, objections=4_000), split(CONSENSUS.epsilon)
-    lengths = run_lengths(consensus, count, bits)
+    consensus, noise = replace(CONSENSUS, objections=1_000), split(CONSENSUS.epsilon)
+    lengths = run_lengths(consensus, count, times=6, rng=bits)
     assert p_value(lengths, noise, count) > FALSE_ALARM
     if count != consensus.threshold:  # there the law depends on the ratio of both alone, nearly
         less = replace(consensus, epsilon=1.25 * consensus.epsilon)
-        lengths = np.concatenate([run_lengths(less, count, bits) for _ in range(5)])
+        lengths = run_lengths(less, count, times=40, rng=bits)
         assert p_value(lengths, noise, count) < FALSE_ALARM
 
 
