@@ -171,6 +171,11 @@ def _consensus_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"from {told.threshold:,} of {summary['teachers']:,} on, found with epsilon "
             f"{told.epsilon:.4g} each: mean noise of {told.mean_noise:.3g} votes",
         ),
+        (
+            "objections by noise alone",
+            f"to {percent(told.false_objection_probability)} of the queries on which no teacher "
+            "objects",
+        ),
     ]
 
 

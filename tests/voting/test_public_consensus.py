@@ -154,6 +154,16 @@ def test_epsilon_is_split_without_a_rest():
         assert all(part == int(part * 2**20) / 2**20 for part in parts)
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 20.0])
+@pytest.mark.parametrize("threshold", [1, 3, 20])
+def test_objections_by_noise_alone_are_foretold(epsilon, threshold):
+    consensus = PublicConsensus(epsilon=epsilon, objections=1, threshold=threshold)
+    exact = law((0,), threshold, split(epsilon), 1)[0,]
+    assert consensus.false_objection_probability == pytest.approx(exact, rel=1e-4)
+    first, second = (2 * math.exp(-part) / (1 - math.exp(-part)) ** 2 for part in split(epsilon))
+    assert consensus.mean_noise == pytest.approx(math.sqrt(first + second), rel=1e-4)
+
+
 def run_lengths(
     consensus: PublicConsensus, count: int, *, times: int, rng: BitSource
 ) -> NDArray[np.int64]:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from dpal import check
 from dpal.accounting.events import Event, SparseVector
 from dpal.accounting.events.discrete_laplace import PURE_EPSILONS
@@ -21,6 +23,7 @@ from dpal.accounting.votes.mechanisms import MOST_OBJECTIONS, Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 
+_NEGLIGIBLE = 40.0  # noise is beyond with a chance of exp of its negative
 _WHOLE = 1 << 20  # epsilons that are drawn are whole multiples of its inverse
 _OF_THRESHOLD = 1 / (1 + 2 ** (2 / 3))  # share of epsilon
 
@@ -66,6 +69,18 @@ class PublicConsensus:
         """Root of the mean square of the noise between a count and its threshold, in votes."""
         weights = [math.exp(-self.threshold_epsilon), math.exp(-self.query_epsilon)]
         return math.sqrt(sum(2 * weight / (1 - weight) ** 2 for weight in weights))
+
+    @property
+    def false_objection_probability(self) -> float:
+        """Chance that noise alone objects to a query to which no teacher does; public."""
+        first, second = self.threshold_epsilon, self.query_epsilon
+        reach = math.ceil(_NEGLIGIBLE / first)
+        noise = np.arange(-reach, reach + 1)
+        chances = math.tanh(first / 2) * np.exp(-first * np.abs(noise))
+        needed = self.threshold + noise
+        # Of a count's noise to be so large; below 0 it is what is left to 1.
+        tail = np.exp(-second * np.where(needed > 0, needed, 1 - needed)) / (1 + math.exp(-second))
+        return float(chances @ np.where(needed > 0, tail, 1 - tail))
 
     def events(self, rule: VotingRule) -> tuple[Event, ...]:
         """What queries are charged as, however many they are: answers to objections, and these."""
