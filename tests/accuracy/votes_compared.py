@@ -141,7 +141,7 @@ def base(name: str, folder: Path) -> _Settings:
     return values
 
 
-def ways(name: str) -> Mapping[str, Sequence[_Settings]]:
+def ways(name: str, folder: Path) -> Mapping[str, Sequence[_Settings]]:
     """Settings that are tried of each way, by its name; a section is changed, not replaced."""
     several, every = name in SEVERAL_LABELS, _PUBLIC[name]
     asked: Sequence[_Settings] = [{"queries": 200}, {"queries": every, "answer_from": 0.7}]
@@ -167,12 +167,22 @@ def ways(name: str) -> Mapping[str, Sequence[_Settings]]:
         {"voting": {"queries": 2 * every // 3, "neighbours": neighbours, "votes": votes}}
         for neighbours, votes in ((20, 4), (40, 8), (100, 16))
     ]
+    tuning = str(folder / f"votes-{name}-tuning.parquet")
+    objections = [
+        {
+            "teachers": {"count": count, "tuning": tuning},
+            "voting": {"queries": every, "objections": most},
+        }
+        for count in _TEACHERS[name][:2]
+        for most in (20, 100)
+    ]
     few = {"voting": {"queries": 1}, "teachers": {"count": 5}}
     sgd = [{**few, "training": {"learning_rate": rate}} for rate in _RATES]
     return {
         "answers": answers,
         "counts": counts,
         "records": records,
+        **({} if several else {"objections": objections}),
         "dp_sgd": [{**one, "baselines": {"run": ["dp_sgd"]}} for one in sgd],
         "dp_sgd_adaptive": [{**one, "baselines": {"run": ["dp_sgd_adaptive"]}} for one in sgd],
         **(
@@ -224,7 +234,7 @@ def measured(name: str, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     )
     for epsilon in EPSILONS:
         start = changed(base(name, folder), {"privacy": {"epsilon": epsilon}})
-        for way, tried in ways(name).items():
+        for way, tried in ways(name, folder).items():
             if way == "non_private" and epsilon != EPSILONS[0]:
                 continue
             choosing = changed(start, {"data": {"pool": fewer, "validation": aside}})
@@ -258,7 +268,10 @@ def mean_of(values: _Settings, way: str) -> float:
 
 def table(done: Mapping[str, Any]) -> Iterator[str]:
     """Lines of a Markdown table."""
-    names = ("counts", "answers", "records", "private_knn", "dp_sgd", "dp_sgd_adaptive")
+    names = (
+        *("counts", "answers", "records", "objections"),
+        *("private_knn", "dp_sgd", "dp_sgd_adaptive"),
+    )
     yield f"| set | epsilon | {' | '.join(names)} | not private |"
     yield "|---" * (len(names) + 3) + "|"
     for name in _PUBLIC:
