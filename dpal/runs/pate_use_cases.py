@@ -152,8 +152,8 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
                     for key, value in ({} if spec.near is None else vars(spec.near)).items()
                 },
                 **{
-                    f"voting.{key}": value
-                    for key, value in (vars(spec.consensus) if spec.consensus else {}).items()
+                    f"voting.{key}": getattr(config.voting, key)
+                    for key in (("objections", "object_from") if spec.consensus else ())
                 },
                 "voting.queries": config.voting.queries,
                 "voting.rounds": config.voting.rounds,

@@ -15,17 +15,19 @@ import pytest
 import dpal
 from dpal.canonical import plain
 from dpal.certificate.checks import any_failed
+from dpal.config.campaign import parse_config
 from dpal.config.pate import PateConfig, parse_pate
-from dpal.errors import ConfigError, DpalError, LedgerError, PlanRejected
+from dpal.errors import ConfigError, DpalError, LabelError, LedgerError, PlanRejected
 from dpal.ledger.entries import EntryKind
 from dpal.planning.voting_plan import least_sigma
 from dpal.runs.ballot_tables import read_ballots_file, read_public_answers, read_released
 from dpal.runs.ensemble import Ensemble, plan_ensemble
+from dpal.runs.pate_use_cases import VotingRuns
 from dpal.voting.ballots import Choices
 from dpal.voting.draw_answers import UNANSWERED
 from dpal.voting.public_consensus import release_by_consensus
 from tests.conftest import mislabel, nothing_released, write_blobs
-from tests.flows.voting import certificate, entries, releases, settings
+from tests.flows.voting import campaign_settings, certificate, entries, releases, settings
 from tests.runs.killed_as_written import killed_as_written
 
 TEACHERS = 30
@@ -193,6 +195,24 @@ MANY = {
     "voting": {**CONSENSUS, "objections": 1_000},
     "privacy": {"epsilon": 0.01, "delta": 1e-7},
 }
+
+
+def test_campaigns_buy_no_labels_where_one_answer_depends_on_others():
+    run("votes")
+    write_blobs(Path("site.parquet"), 120, seed=12, prefix="site")
+    before = entries("votes")
+    with pytest.raises(LabelError) as refusal:
+        dpal.run(parse_config(campaign_settings("buys")))
+    assert nothing_released(refusal.value)
+    assert entries("votes") == before
+
+
+def test_what_a_server_is_told_of_has_no_second_epsilon():
+    told_of = VotingRuns().tracked(run("tracked")).parameters
+    assert (told_of["voting.objections"], told_of["voting.object_from"]) == (6, 0.5)
+    assert "voting.epsilon" not in told_of
+
+
 REFUSED = [
     {"voting": {**CONSENSUS, "mechanism": "binary"}},
     {"voting": {**CONSENSUS, "neighbours": 40}},
