@@ -1,4 +1,4 @@
-"""Few-shot classifiers of texts: a teacher sees a dozen phrases, as a public encoder places them."""
+"""Few-shot classifiers of texts: a teacher sees a dozen, as a public encoder places them."""
 
 from __future__ import annotations
 
