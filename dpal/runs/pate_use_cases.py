@@ -193,8 +193,9 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
                 "private records of its own, where they objected, "
                 f"{document['consensus']['objections']:,} times at most"
             )
+        votes = "noisy numbers of votes" if document["rule"].get("counts") else "noisy votes"
         return (
-            f"{released['labels']:,} released labels of public records: noisy votes of "
+            f"{released['labels']:,} released labels of public records: {votes} of "
             f"{teachers:,} teachers, each of whom learned from private records of its own"
         )
 

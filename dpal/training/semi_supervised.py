@@ -71,6 +71,11 @@ def train_student(
         views are asked for of what is no image; or the training diverged, so that nothing of
         use was made.
     """
+    if spec.method == "least_squares" or (shares and spec.method != "supervised"):
+        raise ParameterError(
+            f"student.method {spec.method} is not trained on {'shares' if shares else 'answers'} "
+            "step by step; take supervised, or dpal.training.linear_student for least_squares"
+        )
     answered = _known(labels, task, shares)
     if len(labels) != len(inputs) or not answered.any():
         raise ParameterError(

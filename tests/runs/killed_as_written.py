@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_VOTING = """
+import json, dpal
+from dpal.config.pate import parse_pate
+dpal.run(parse_pate(json.load(open({config!r}))))
+"""
+
 _KILLED = """
 import os, signal
 from pathlib import Path
@@ -22,3 +36,12 @@ def killed_as_written(name: str, program: str) -> str:
       program: what runs until then.
     """
     return _KILLED.format(name=name) + program
+
+
+def kill_voting(name: str, settings: Mapping[str, Any]) -> None:
+    """Runs private voting in another process, and kills it once a file of this name is whole."""
+    config = Path("killed.json")
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    program = killed_as_written(name, _VOTING.format(config=str(config)))
+    dead = subprocess.run([sys.executable, "-c", program], check=False)
+    assert dead.returncode == -signal.SIGKILL

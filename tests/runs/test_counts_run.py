@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +18,7 @@ from dpal.runs.ballot_tables import read_ballots_file, read_released, read_relea
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.student import student_from
 from tests.flows.voting import LABELS, TEACHERS, certificate, releases, settings, write_data
-from tests.runs.killed_as_written import killed_as_written
+from tests.runs.killed_as_written import kill_voting
 
 COUNTS = {"queries": 40, "release": "counts", "mechanism": "tau_l2", "limit": 1}
 LEAST_SQUARES = {"method": "least_squares"}
@@ -108,16 +104,7 @@ def test_any_student_of_shares_or_answers_runs(student):
 
 
 def test_killed_with_counts_written_it_goes_on_with_the_same_ones():
-    path = Path("killed.json")
-    path.write_text(json.dumps(settings("killed", voting=COUNTS, student=LEAST_SQUARES)))
-    program = (
-        "import json, dpal\nfrom dpal.config.pate import parse_pate\n"
-        "dpal.run(parse_pate(json.load(open('killed.json'))))\n"
-    )
-    dead = subprocess.run(
-        [sys.executable, "-c", killed_as_written("released.parquet", program)], check=False
-    )
-    assert dead.returncode == -signal.SIGKILL
+    kill_voting("released.parquet", settings("killed", voting=COUNTS, student=LEAST_SQUARES))
     written = Path("artifacts/killed/votes-1/released.parquet").read_bytes()
     ensemble = run("killed")
     assert ensemble.account.released_file(1).read_bytes() == written

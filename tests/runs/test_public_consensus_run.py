@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +24,7 @@ from dpal.voting.draw_answers import UNANSWERED
 from dpal.voting.public_consensus import release_by_consensus
 from tests.conftest import mislabel, nothing_released, write_blobs
 from tests.flows.voting import campaign_settings, certificate, entries, releases, settings
-from tests.runs.killed_as_written import killed_as_written
+from tests.runs.killed_as_written import kill_voting
 
 TEACHERS = 30
 CONSENSUS = {"queries": 80, "objections": 6}
@@ -127,16 +123,7 @@ def test_it_is_reserved_before_it_is_drawn(monkeypatch):
 
 
 def test_killed_as_answers_are_written_it_goes_on_with_the_same_ones():
-    path = Path("killed.json")
-    path.write_text(json.dumps(values("killed")))
-    program = (
-        "import json, dpal\nfrom dpal.config.pate import parse_pate\n"
-        "dpal.run(parse_pate(json.load(open('killed.json'))))\n"
-    )
-    dead = subprocess.run(
-        [sys.executable, "-c", killed_as_written("released.parquet", program)], check=False
-    )
-    assert dead.returncode == -signal.SIGKILL
+    kill_voting("released.parquet", values("killed"))
     written = Path("artifacts/killed/votes-1/released.parquet").read_bytes()
     ensemble = run("killed")
     assert ensemble.account.released_file(1).read_bytes() == written

@@ -414,6 +414,13 @@ def test_shares_of_votes_teach_what_the_votes_say(task):
     assert student_steps(spec, shares, task=task, shares=True) == 10 * 94
 
 
+def test_methods_that_are_not_trained_so_are_refused():
+    inputs, labels = groups(20, seed=1)
+    for method, shares in (("least_squares", False), ("least_squares", True), ("mixmatch", True)):
+        with pytest.raises(ParameterError):
+            trained(replace(SUPERVISED, method=method), inputs, labels, shares=shares)
+
+
 @pytest.mark.parametrize("wrong", [torch.tensor([0.5, 0.1]), torch.tensor([[0.5, NAN]])])
 def test_shares_are_rows_of_finite_numbers(wrong):
     with pytest.raises(ParameterError):

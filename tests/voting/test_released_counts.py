@@ -17,6 +17,8 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from dpal.accounting.events import NoisyVotes
+from dpal.accounting.votes.cost_analysis import analyse
+from dpal.accounting.votes.cost_kinds import Mode
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.teacher_budgets import TeacherBudget
 from dpal.accounting.votes.voting_rule import VotingRule, noises_of
@@ -32,6 +34,7 @@ TARGET = PrivacyTarget(epsilon=2.0, delta=1e-5)
 RULE = VotingRule(
     mechanism=Mechanism.TOP_M, teachers=20, labels=4, sigma=5.0, limit=2, noises=1, counts=True
 )
+BINARY = replace(RULE, mechanism=Mechanism.BINARY, limit=None)
 OWN = TeacherBudget(epsilon=1.0, teachers=(0,), queries=(3,))
 CLASSES = VotingRule(mechanism=Mechanism.GNMAX, teachers=20, labels=4, sigma=5.0, counts=True)
 
@@ -156,6 +159,18 @@ def test_nothing_is_saved_on_counts(change: dict[str, Any], says: str):
     rule = replace(RULE, mechanism=Mechanism.BINARY, limit=None)
     with pytest.raises(ParameterError, match=says):
         VotingSpec(name="votes", rule=rule, blocks=(5,), target=TARGET, **change)
+
+
+@pytest.mark.parametrize("rule", [RULE, CLASSES, BINARY], ids=["top_m", "classes", "binary"])
+@pytest.mark.parametrize("mode", [Mode.EXACT, Mode.PAPERNOT])
+def test_no_votes_make_counts_cheaper(rule, mode):
+    """All teachers agree: answers would cost next to nothing, and counts what they always do."""
+    votes = np.tile([20.0, 0, 0, 0], (3, 1))
+    told = analyse(rule, votes, mode=mode, delta=1e-5).epsilons
+    always = analyse(rule, votes, mode=Mode.DATA_INDEPENDENT, delta=1e-5).epsilons
+    np.testing.assert_allclose(told, always)
+    answers = replace(rule, counts=False)
+    assert analyse(answers, votes, mode=mode, delta=1e-5).epsilons[-1] < 0.99 * always[-1]
 
 
 def test_one_noise_for_each_count_of_yes():

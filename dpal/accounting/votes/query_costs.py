@@ -50,7 +50,8 @@ def answer_costs(rule: VotingRule, order: float) -> Floats:
 @lru_cache(maxsize=32)
 def table_of(rule: VotingRule, mode: Mode, orders: tuple[float, ...]) -> Floats | None:
     """Cost of an answer by the votes of its smaller side, (teachers // 2 + 1, o)."""
-    if rule.mechanism is not Mechanism.BINARY or mode not in (Mode.EXACT, Mode.PAPERNOT):
+    told = rule.mechanism is Mechanism.BINARY and not rule.counts
+    if not told or mode not in (Mode.EXACT, Mode.PAPERNOT):
         return None
     if mode is Mode.EXACT:
         more, less = move_divergences(_answers(rule), orders)
@@ -63,7 +64,7 @@ def costs_of(rule: VotingRule, votes: Floats, mode: Mode, orders: Floats) -> Flo
     """Costs of single queries, (queries, o)."""
     ignores_votes = mode in (Mode.DATA_INDEPENDENT, Mode.SHARPENED)
     whatever = query_curve(rule, orders, mode=mode if ignores_votes else Mode.SHARPENED)
-    if ignores_votes:
+    if ignores_votes or rule.counts:  # what counts tell depends on no vote
         return np.asarray(np.broadcast_to(whatever, (len(votes), orders.size)))
     if rule.mechanism in PLURALITY:
         if mode is Mode.PAPERNOT:
