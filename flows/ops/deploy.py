@@ -46,10 +46,10 @@ from flows.ops.work_pools import Change, Done, set_up_pool
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.responses import DeploymentResponse
     from prefect.events.schemas.automations import Automation, AutomationCore
 
 _ANCHOR = datetime(2026, 1, 1, tzinfo=UTC)  # intervals count from here, whoever deploys
+_OURS = "dpal"  # the schedule of a deployment that its settings ask for
 _PAGE = 200  # as many as the server gives at a time
 _CANCEL_NEW = ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
 
@@ -65,7 +65,8 @@ def set_up(
     Args:
       client: connection to the server.
       pools: wanted work pools; existing ones keep their template, and a limit nobody asked for.
-      deployments: wanted deployments; a schedule that was switched off stays off.
+      deployments: wanted deployments; a schedule that was switched off stays off, and one that a
+        person added stays.
       notify: block TYPE/NAME through which people are told of lost runs; None leaves it as it is.
 
     Raises:
@@ -153,24 +154,26 @@ def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
         "work_pool_name": wanted.pool,
         "work_queue_name": wanted.queue or "default",
     }
-    schedules, before = [_schedule(wanted.schedule)] if wanted.schedule else [], ""
+    own = [_schedule(wanted.schedule)] if wanted.schedule else []
+    theirs: list[DeploymentScheduleCreate] = []
+    before = ""
     try:
         there = client.read_deployment_by_name(wanted.full_name)
     except ObjectNotFound:
         done = Done.MADE
     else:
-        same_time = _times(there) == [
-            schedule.schedule.model_dump(mode="json") for schedule in schedules
-        ]
+        made = [each for each in there.schedules if _is_ours(each, own)]
+        theirs = [_again(each) for each in there.schedules if each not in made]
+        same_time = _times(made) == _times(own)
         same = (there.global_concurrency_limit is not None) is wanted.alone
         if same and same_time and all(getattr(there, key) == value for key, value in facts.items()):
             return _told(wanted, Done.KEPT, there.schedules)
-        before = "" if same_time else in_words(there.schedules)
+        before = "" if same_time else in_words(made)
         if same_time:  # written anew with the rest: switched off stays switched off
-            active = [schedule.active for schedule in there.schedules]
-            pairs = zip(schedules, active, strict=True)
-            schedules = [schedule.model_copy(update={"active": on}) for schedule, on in pairs]
+            pairs = zip(own, made, strict=True)
+            own = [wish.model_copy(update={"active": each.active}) for wish, each in pairs]
         done = Done.CHANGED
+    schedules = own + theirs
     client.create_deployment(
         flow_id=client.create_flow(flow),
         name=wanted.name,
@@ -235,16 +238,41 @@ def _schedule(schedule: WantedSchedule) -> DeploymentScheduleCreate:
         return DeploymentScheduleCreate(
             schedule=IntervalSchedule(
                 interval=schedule.interval, anchor_date=_ANCHOR, timezone="UTC"
-            )
+            ),
+            slug=_OURS,
         )
     assert schedule.cron is not None  # noqa: S101
     return DeploymentScheduleCreate(
-        schedule=CronSchedule(cron=schedule.cron, timezone=schedule.timezone)
+        schedule=CronSchedule(cron=schedule.cron, timezone=schedule.timezone), slug=_OURS
     )
 
 
-def _times(there: DeploymentResponse) -> list[dict[str, Any]]:
-    return [schedule.schedule.model_dump(mode="json") for schedule in there.schedules]
+def _is_ours(there: DeploymentSchedule, own: Sequence[DeploymentScheduleCreate]) -> bool:
+    """Whether a schedule is of the settings, and not one that a person added.
+
+    Those of earlier versions have no name: they are known by what they say.
+    """
+    if there.slug is not None:
+        return there.slug == _OURS
+    anchor = getattr(there.schedule, "anchor_date", None)
+    return anchor == _ANCHOR or _times([there]) == _times(own)
+
+
+def _again(there: DeploymentSchedule) -> DeploymentScheduleCreate:
+    """A person's schedule, as it is written with the rest."""
+    return DeploymentScheduleCreate(
+        schedule=there.schedule,
+        active=there.active,
+        max_scheduled_runs=there.max_scheduled_runs,
+        parameters=there.parameters,
+        slug=there.slug,
+    )
+
+
+def _times(
+    schedules: Sequence[DeploymentSchedule | DeploymentScheduleCreate],
+) -> list[dict[str, Any]]:
+    return [each.schedule.model_dump(mode="json") for each in schedules]
 
 
 def _all(read: Callable[..., list[Any]]) -> Iterator[Any]:

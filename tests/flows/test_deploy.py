@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,7 +29,7 @@ from flows.ops.automations import SILENT, crash_silent_runs, tell_people
 from flows.ops.deploy import set_up, take_down
 from flows.ops.deployments import (
     ENVIRONMENT,
-    DeploymentSchedule,
+    Deployment,
     WorkPool,
     from_file,
     pools_of,
@@ -188,41 +188,57 @@ def test_looks_that_an_earlier_version_scheduled_are_taken_off_the_clock(orchest
     watch = from_file(Path("watch.yaml"))
     assert "every 5 minutes" in watch.about
     collect = next(one for one in usual([]) if one.flow == "collect-labels")
-    every = DeploymentSchedule(interval=timedelta(minutes=1))
+    since = datetime(2026, 1, 1, tzinfo=UTC)  # earlier versions gave their schedules no name
+    every: SCHEDULE_TYPES = IntervalSchedule(
+        interval=timedelta(minutes=1), anchor_date=since, timezone="UTC"
+    )
     with get_client(sync_client=True) as client:
         pools = pools_of({}, {})
-        earlier = [replace(one, schedule=every, folder=workplace) for one in (collect, watch)]
+        earlier = [replace(one, folder=workplace) for one in (collect, watch)]
         set_up(client, pools, earlier)
         for one in (collect, watch):
-            assert client.read_deployment_by_name(one.full_name).schedules
+            there = client.read_deployment_by_name(one.full_name)
+            client.create_deployment_schedules(there.id, [(every, True)])
         make([watch], pools, {})
         for one in (collect, watch):
             assert client.read_deployment_by_name(one.full_name).schedules == []
         take_down(client)
 
 
-def test_schedules_are_told_as_the_server_has_them(orchestrated, workplace):
-    """Also those that a person made on the page, and which a file without a clock takes away."""
-    dated = from_file(write_config(workplace / "c.yaml", name="dated", runtime__cron="0 6 * * 1"))
-    plain = from_file(write_config(workplace / "d.yaml", name="plain"))
+def test_schedules_that_a_person_made_stay_and_are_told(orchestrated, workplace):
+    """Those of the settings are replaced by what the settings say now."""
+    file = workplace / "c.yaml"
+    dated = from_file(write_config(file, name="dated", runtime__cron="0 6 * * 1"))
     by_hand: list[SCHEDULE_TYPES] = [
         IntervalSchedule(interval=timedelta(minutes=90), timezone="Europe/Berlin"),
         RRuleSchedule(rrule="FREQ=WEEKLY;BYDAY=MO", timezone="Asia/Tokyo"),
     ]
+    by_hand_told = "every 90 minutes (Europe/Berlin)"
     with get_client(sync_client=True) as client:
-        make([dated, plain], pools_of({}, {}), {})
+
+        def told(deployment: Deployment) -> str:
+            [change] = [one for one in make([deployment], pools_of({}, {}), {})
+                        if one.name == "campaign/dated"]  # fmt: skip
+            return change.about
+
+        told(dated)
         there = client.read_deployment_by_name("campaign/dated")
         client.update_deployment_schedule(there.id, there.schedules[0].id, active=False)
-        other = client.read_deployment_by_name("campaign/plain")
-        client.create_deployment_schedules(other.id, [(each, True) for each in by_hand])
-        told = {one.name: one.about for one in make([dated, plain], pools_of({}, {}), {})}
-        again = {one.name: one.about for one in make([dated, plain], pools_of({}, {}), {})}
+        client.create_deployment_schedules(there.id, [(each, True) for each in by_hand])
+        same = told(dated)
+        later = told(from_file(write_config(file, name="dated", runtime__cron="0 7 * * 1")))
+        never = told(from_file(write_config(file, name="dated")))
+        left = client.read_deployment_by_name("campaign/dated").schedules
         take_down(client)
-    assert told["campaign/dated"].endswith(", by cron 0 6 * * 1 (UTC) (switched off)")
-    kept, gone = told["campaign/plain"].split("; no longer ")
-    assert kept == again["campaign/plain"] == "pool campaigns"
-    assert "every 90 minutes (Europe/Berlin)" in gone
-    assert "FREQ=WEEKLY;BYDAY=MO (Asia/Tokyo)" in gone and "by rrule" in gone and "\n" not in gone
+    assert "by cron 0 6 * * 1 (UTC) (switched off)" in same and by_hand_told in same
+    now, gone = later.split("; no longer ")
+    assert "by cron 0 7 * * 1 (UTC)" in now and by_hand_told in now
+    assert "FREQ=WEEKLY;BYDAY=MO (Asia/Tokyo)" in now and "\n" not in now
+    assert gone == "by cron 0 6 * * 1 (UTC) (switched off)"
+    now, gone = never.split("; no longer ")
+    assert gone == "by cron 0 7 * * 1 (UTC)"
+    assert by_hand_told in now and "cron" not in now
+    assert {type(each.schedule) for each in left} == {IntervalSchedule, RRuleSchedule}
 
 
 @pytest.mark.slow
