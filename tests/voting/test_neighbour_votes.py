@@ -48,7 +48,7 @@ def counts(rule, labels, groups, asked, places=PLACES):
     return np.array([records.cast(one[None], np.array([1.2]))[0] for one in asked])
 
 
-@pytest.mark.parametrize("length", [1, 3, 6])
+@pytest.mark.parametrize("length", [1, 3, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_whoever_is_protected_moves_the_counts_by_its_own_votes_alone(kind, length):
     """Exhaustive over queries and over contents of a record or group.
@@ -71,8 +71,8 @@ def test_whoever_is_protected_moves_the_counts_by_its_own_votes_alone(kind, leng
             apart = here - counts(rule, labels, groups, asked)
             assert (np.abs(apart).sum(axis=1) <= (rule.classes if rule.several else 1)).all()
             blanked = max(blanked, float((apart**2).sum()))
-            if length == 6 and mine.size > 1:
-                continue  # 729 sequences of 729 contents
+            if length == 5 and mine.size > 1:
+                continue  # 243 sequences of 729 contents
             for content in itertools.product(contents, repeat=mine.size):
                 labels, places = own.copy(), PLACES.copy()
                 for record, (place, answer) in zip(mine, content, strict=True):
@@ -84,7 +84,7 @@ def test_whoever_is_protected_moves_the_counts_by_its_own_votes_alone(kind, leng
         event = rule.event(adjacency)
         charged = event.queries * event.squared_sensitivity * scale
         assert found <= charged
-        if length == 6 and groups is None:
+        if length == 5 and groups is None:
             assert found == charged  # and all of it can happen
 
 
