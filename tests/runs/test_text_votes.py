@@ -19,6 +19,8 @@ from dpal.config.pate import parse_pate
 from dpal.runs.ballot_tables import read_released
 from dpal.runs.ensemble import plan_ensemble
 
+pytestmark = pytest.mark.slow  # MiniLM reads 800 texts
+
 LIKED = ("a joy", "moving and funny", "a small masterpiece", "great fun", "warm and wise")
 DISLIKED = ("a bore", "dull and clumsy", "a sorry waste", "no fun at all", "cold and empty")
 ABOUT = ("film", "plot", "cast", "ending", "script", "music", "hero", "joke", "scene", "director")
