@@ -113,8 +113,23 @@ def import_command(
         str | None,
         typer.Option(
             metavar="POOL,HELD_OUT",
-            help="How many records a published source has, such as 50000,10000: if it has others, "
-            "nothing is written.",
+            help="How many records a published source has, such as 50000,10000, also those that "
+            "--part and --only leave out: if it has others, nothing is written.",
+        ),
+    ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD",
+            help="Only this part of the source, in its own word, such as val; --split divides it.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=A,B",
+            help="Only rows of a table that have one of these in that column; repeat it for "
+            "further columns.",
         ),
     ] = None,
     keep_unlabeled: Annotated[
@@ -150,6 +165,8 @@ def import_command(
         value_range=_range(value_range),
         keep_unlabeled=keep_unlabeled,
         groups_in_clear=group_in_clear,
+        part=part,
+        only=tuple(_chosen(text) for text in only or ()),
         expected=_expected(expect),
     )
     report = _imported(source, to, settings, like)
@@ -257,6 +274,14 @@ def _expected(text: str | None) -> tuple[int, int] | None:
     if not (pool.isdecimal() and held_out.isdecimal()):
         raise ConfigError(f"--expect takes POOL,HELD_OUT, such as 50000,10000, not {text!r}")
     return int(pool), int(held_out)
+
+
+def _chosen(text: str) -> tuple[str, tuple[str, ...]]:
+    """A column, and what a row may have in it."""
+    name, _, values = text.partition("=")
+    if not name.strip() or not _listed(values):
+        raise ConfigError(f"--only takes NAME=A,B, such as ViewPosition=AP,PA, not {text!r}")
+    return name.strip(), _listed(values)
 
 
 def _grey(grey: bool, rgb: bool) -> bool | None:

@@ -52,10 +52,10 @@ def snli() -> None:
 
 
 def chexpert() -> None:
-    from dpal.data.importing.known_tables import _CHEXPERT
+    from dpal.data.importing.known_tables import CHEXPERT_LABELS
 
     root = Path("CheXpert-v1.0-small")
-    head = ",".join(("Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *_CHEXPERT))
+    head = ",".join(("Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *CHEXPERT_LABELS))
     answers = ("1.0", "0.0", "-1.0", "")
     for part, rows in (("train", 60), ("valid", 24)):  # pictures of their own: rows + k
         lines = [head]

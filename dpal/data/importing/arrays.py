@@ -79,7 +79,7 @@ def open_arrays(place: Path, settings: ImportSettings) -> OpenedSource:
     def parts() -> Iterator[Part]:
         if pictures:
             named = (each for block in blocks for each in _named(place, block, settings))
-            yield from picture_parts(named, settings.picture_rule)
+            yield from picture_parts(named, settings)
         else:
             for block in blocks:
                 yield from _features(place, block, settings)

@@ -131,7 +131,7 @@ def open_cifar(place: Path, settings: ImportSettings) -> OpenedSource:
     if place.is_file():  # that file alone, and no part of the pool or held out by its name
         return OpenedSource(
             content=Content.IMAGE,
-            parts=lambda: picture_parts(_pictures([(place, None)], False), settings.picture_rule),
+            parts=lambda: picture_parts(_pictures([(place, None)], False), settings),
             classes=settings.classes or _TEN,
             about="one file of CIFAR-10",
         )
@@ -146,7 +146,7 @@ def open_cifar(place: Path, settings: ImportSettings) -> OpenedSource:
     ]
     return OpenedSource(
         content=Content.IMAGE,
-        parts=lambda: picture_parts(_pictures(files, hundred), settings.picture_rule),
+        parts=lambda: picture_parts(_pictures(files, hundred), settings),
         classes=settings.classes or _names(folder, hundred),
         has_splits=len({part for _, part in files}) == 2,
         about=f"CIFAR-{100 if hundred else 10} in {len(files)} files",

@@ -112,6 +112,8 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
     row_id = named(settings.id, "--id") or usual(("id",))
     split = named(settings.split, "--split") or usual(("split",))
     group = named(settings.group, "--group")
+    for name, _ in settings.only:
+        named(name, "--only")
     taken = {*labels, row_id, split, group, picture, *texts, *settings.left_out}
     for name in settings.left_out:
         named(name, "--leave-out")

@@ -2,7 +2,8 @@
 
 An IDX file begins with its type, the number of its sides and their lengths; its values follow.
 Pictures are read some at a time, labels as a whole. Of labels with several columns (QMNIST) the
-first is the class.
+first is the class. Of QMNIST's test digits the first 10,000 are MNIST's, and the others those that
+MNIST lost: its parts test10k and test50k (Yadav & Bottou 2019).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dpal.errors import DataError
 _TYPES = {0x08: ">u1", 0x0B: ">i2", 0x0C: ">i4"}
 _PARTS = (("train", "train"), ("t10k", "test"), ("test", "test"))
 _LONGEST = 8192  # side of a picture
+_OF_MNIST = 10_000  # test digits of QMNIST that MNIST has, too: the first ones
 
 
 def open_idx(place: Path, settings: ImportSettings) -> OpenedSource:
@@ -49,7 +51,7 @@ def open_idx(place: Path, settings: ImportSettings) -> OpenedSource:
     divided = len(pairs) > 1
     return OpenedSource(
         content=Content.IMAGE,
-        parts=lambda: picture_parts(_pictures(pairs, divided), settings.picture_rule),
+        parts=lambda: picture_parts(_pictures(pairs, divided), settings),
         classes=settings.classes,
         has_splits=divided,
         about=f"IDX pictures in {len(pairs)} files",
@@ -61,6 +63,8 @@ def _labels_of(pictures: Path) -> Path:
     name = re.escape(pictures.name.partition("images")[0])
     found = [path for path in sorted(pictures.parent.iterdir())
              if re.match(rf"{name}labels.idx[12]-(ubyte|int)", path.name)]  # fmt: skip
+    if len(found) > 1:  # QMNIST has classes in a file of their own, too
+        found = [path for path in found if "labels-idx1" in path.name] or found
     if len(found) != 1:
         raise DataError(
             f"{pictures} needs one file of labels beside it, as "
@@ -72,6 +76,13 @@ def _labels_of(pictures: Path) -> Path:
 
 def _part_of(path: Path) -> str | None:
     return next((part for word, part in _PARTS if word in path.name), None)
+
+
+def _part_at(path: Path, position: int) -> str | None:
+    """The part of a picture of a file that is imported alone."""
+    if not path.name.startswith("qmnist-test-"):
+        return None
+    return "test10k" if position < _OF_MNIST else "test50k"
 
 
 @contextmanager
@@ -132,7 +143,7 @@ def _pictures(pairs: list[tuple[Path, Path, str | None]], divided: bool) -> Iter
                         id=f"{path.name.removesuffix('.gz')}-{position}",
                         place=encoded(picture),
                         label=str(classes[position]),
-                        split=part if divided else None,
+                        split=part if divided else _part_at(path, position),
                     )
 
 

@@ -55,6 +55,8 @@ class Part:
         made numbers later.
       dropped: why rows are missing here, and how many.
       noted: what else its owner should know of the rows, and how many.
+      aside: records that nobody asked for (`part` and `only` of the settings), by the part that
+        the source says, in its own words; "" where it says none.
     """
 
     ids: Sequence[str]
@@ -64,6 +66,7 @@ class Part:
     records: pa.RecordBatch
     dropped: Mapping[str, int] = field(default_factory=dict)
     noted: Mapping[str, int] = field(default_factory=dict)
+    aside: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         counts = {len(self.ids), len(self.labels), len(self.splits), len(self.groups)}
@@ -81,6 +84,7 @@ class OpenedSource:
       classes: names of classes or labels that the source declares, in order; empty if it does not.
       has_splits: whether it says itself which records are held out.
       named: whether it names records itself; otherwise names are made of its own and of rows.
+      columns: of a table, by which rows may be chosen; empty for other sources.
       left_out: columns or fields that are no features, and why.
       about: what was found, in words.
     """
@@ -90,6 +94,7 @@ class OpenedSource:
     classes: tuple[str, ...] = ()
     has_splits: bool = False
     named: bool = False
+    columns: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
 
@@ -205,6 +210,14 @@ _BUILT_IN = (
         about="Pascal VOC: Annotations/*.xml and JPEGImages",
         reads=_has("Annotations/*.xml"),
         opens=f"{_HERE}.voc.open_voc",
+    ),
+    Importer(
+        name="mimic",
+        about="MIMIC-CXR-JPG: its pictures, and its tables of parts, of views and of labels",
+        reads=_has(
+            "mimic-cxr-*-split.csv*", "mimic-cxr-*-metadata.csv*", "mimic-cxr-*-chexpert.csv*"
+        ),
+        opens=f"{_HERE}.mimic.open_mimic",
     ),
     Importer(
         name="pictures",

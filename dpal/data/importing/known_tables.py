@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_CHEXPERT = (
+CHEXPERT_LABELS = (
     "No Finding", "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Opacity", "Lung Lesion",
     "Edema", "Consolidation", "Pneumonia", "Atelectasis", "Pneumothorax", "Pleural Effusion",
     "Pleural Other", "Fracture", "Support Devices",
 )  # fmt: skip
+MIMIC_PATH = "path"  # the column of a picture's file, where its tables were put together
 _PATIENT = re.compile(r"patient\d+")
 
 Row = Mapping[str, str]
@@ -58,15 +59,22 @@ def _study(row: Row) -> str:
 KNOWN_TABLES = (
     KnownTable(
         name="CheXpert",
-        columns=frozenset({"Path", "Frontal/Lateral", *_CHEXPERT}),
-        labels=_CHEXPERT,
+        columns=frozenset({"Path", "Frontal/Lateral", *CHEXPERT_LABELS}),
+        labels=CHEXPERT_LABELS,
         picture="Path",
         group=_patient_in_path,
     ),
     KnownTable(
+        name="MIMIC-CXR-JPG",
+        columns=frozenset({MIMIC_PATH, "dicom_id", "subject_id", "study_id", *CHEXPERT_LABELS}),
+        labels=CHEXPERT_LABELS,
+        picture=MIMIC_PATH,
+        group=lambda row: _whole(row["subject_id"]),
+    ),
+    KnownTable(
         name="MIMIC-CXR",
-        columns=frozenset({"subject_id", "study_id", *_CHEXPERT}),
-        labels=_CHEXPERT,
+        columns=frozenset({"subject_id", "study_id", *CHEXPERT_LABELS}),
+        labels=CHEXPERT_LABELS,
         folder=_study,
         group=lambda row: _whole(row["subject_id"]),
     ),

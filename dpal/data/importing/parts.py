@@ -7,8 +7,11 @@ from dpal.data.importing.importers import TEST, TRAIN
 
 TRAIN_WORDS = frozenset(("train", "training", "trn", "pool"))
 _HELD_OUT_WORDS = frozenset(
-    ("test", "testing", "tst", "val", "valid", "validation", "dev", "eval", "holdout", "held_out")
-)
+    (
+        "test", "testing", "tst", "val", "valid", "validate", "validation", "dev", "eval",
+        "holdout", "held_out",
+    )
+)  # fmt: skip
 
 
 def is_held_out_word(word: str) -> bool:
@@ -22,6 +25,11 @@ def part_of(word: str | None) -> str | None:
         return None
     lower = word.strip().lower()
     return TRAIN if lower in TRAIN_WORDS else TEST if is_held_out_word(lower) else None
+
+
+def is_of_part(word: str | None, wanted: str | None) -> bool:
+    """Whether a record is of the part that somebody asked for; of any where nobody did."""
+    return wanted is None or (word or "").strip().lower() == wanted.strip().lower()
 
 
 def drawn_part(owner: str, share: float) -> str:

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from dpal.data.importing.dicom import DICOM_ENDINGS, NotRead, is_dicom, prepared_dicom
 from dpal.data.importing.importers import PART, Part, RawLabel
+from dpal.data.importing.parts import is_of_part
 from dpal.data.importing.picture_form import prepared
-from dpal.data.importing.settings import PictureRule
+from dpal.data.importing.settings import ImportSettings, PictureRule
 from dpal.data.pictures import Shape, is_deep, picture_shape
 from dpal.data.records import WORKERS
 from dpal.errors import DataError
@@ -43,6 +44,7 @@ class NamedPicture:
       id: its name.
       place: its file, or its bytes.
       label, split, group: as in `Part`.
+      asked: False where it is of a row that nobody asked for.
     """
 
     id: str
@@ -50,29 +52,26 @@ class NamedPicture:
     label: RawLabel = None
     split: str | None = None
     group: str | None = None
+    asked: bool = True
 
 
 def picture_parts(
-    pictures: Iterable[NamedPicture],
-    rule: PictureRule,
-    value_range: tuple[float, float] | None = None,
-    *,
-    any_size: bool = False,
+    pictures: Iterable[NamedPicture], settings: ImportSettings, *, any_size: bool = False
 ) -> Iterator[Part]:
-    """Reads pictures in the order given, several at once.
+    """Reads pictures in the order given, several at once; those that nobody asked for stay closed.
 
     Args:
       pictures: their files.
-      rule: the form that all are brought to.
-      value_range: black and white of DICOM files, in their units.
+      settings: the form that all are brought to, and the part that is wanted.
       any_size: whether sizes and modes may differ, for whoever knows the one that is wanted.
 
     Raises:
       DataError: two have different sizes, modes or depths, and no rule brings them to one.
     """
     form: tuple[Shape | None, bool] | None = None
+    rule, value_range = settings.picture_rule, settings.value_range
     with ThreadPoolExecutor(WORKERS) as threads:
-        for named in _together(pictures):
+        for named, aside in _together(pictures, settings.part):
             contents = list(threads.map(lambda each: _read(each.place, rule, value_range), named))
             kept, files, dropped = list[NamedPicture](), list[bytes](), Counter[str]()
             for each, content in zip(named, contents, strict=True):
@@ -92,20 +91,26 @@ def picture_parts(
                 groups=[each.group for each in kept],
                 records=pa.record_batch([pa.array(files, pa.binary())], ["image"]),
                 dropped=dropped,
+                aside=aside,
             )
 
 
-def _together(pictures: Iterable[NamedPicture]) -> Iterator[Sequence[NamedPicture]]:
-    held: list[NamedPicture] = []
-    size = 0
+def _together(
+    pictures: Iterable[NamedPicture], part: str | None
+) -> Iterator[tuple[Sequence[NamedPicture], Counter[str]]]:
+    """Pictures that are held at a time, and how many of each part nobody asked for."""
+    held, aside, size = list[NamedPicture](), Counter[str](), 0
     for picture in pictures:
+        if not picture.asked or not is_of_part(picture.split, part):
+            aside[picture.split or ""] += 1
+            continue
         held.append(picture)
         size += _size(picture.place)
         if len(held) == PART or size >= _MOST_HELD:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+            yield held, aside
+            held, aside, size = [], Counter[str](), 0
+    if held or aside:
+        yield held, aside
 
 
 def _size(place: Path | bytes | None) -> int:

@@ -61,8 +61,7 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
         content=Content.IMAGE,
         parts=lambda: picture_parts(
             _pictures(above, has_splits, bool(classes), owner),
-            settings.picture_rule,
-            settings.value_range,
+            settings,
             any_size=settings.whole,
         ),
         # Names of folders are made by whoever sorted the pictures, and show no record.

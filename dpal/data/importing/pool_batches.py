@@ -127,6 +127,7 @@ class PoolBatches:
             expected=settings.expected,
             tally={
                 "rows": Counter(),
+                "own": Counter(),
                 "counts": {part: np.zeros(len(classes), np.int64) for part in (TRAIN, TEST)},
                 "unknown": 0,
                 "unlabeled": 0,
@@ -177,7 +178,8 @@ class PoolBatches:
                 f"column {lost!r} has numbers or dates, and no cell that is given could be read as "
                 "one; write numbers as 3.5 and dates as 2026-01-31"
             )
-        found = (self.tally["rows"][TRAIN], self.tally["rows"][TEST])
+        there = self.tally["own"] + self.seen.aside
+        found = (there[TRAIN], there[TEST])
         if self.expected is not None and found != self.expected:
             wanted = "{:,} records for the pool and {:,} held out".format(*self.expected)
             raise DataError(
@@ -188,7 +190,7 @@ class PoolBatches:
             )
 
     def _batch(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        splits = batch.column(" split").to_pylist()
+        splits, own = (batch.column(name).to_pylist() for name in (" split", " own"))
         labels = self._labels(batch)
         kept = []
         for place, (split, label) in enumerate(zip(splits, labels, strict=True)):
@@ -196,6 +198,7 @@ class PoolBatches:
                 self.seen.dropped[NO_LABEL] += 1
                 continue
             kept.append(place)
+            self.tally["own"][own[place]] += 1
             self._count(split, label)
         if not kept:
             return

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpal.data.importing.columns import ColumnReader
 from dpal.data.importing.importers import TEST, TRAIN, OpenedSource, Part, Several
-from dpal.data.importing.parts import drawn_part, part_of
+from dpal.data.importing.parts import drawn_part, is_of_part, part_of
 from dpal.data.importing.settings import ImportSettings
 from dpal.errors import DataError
 from dpal.files.atomic_writes import writing
@@ -37,6 +37,8 @@ class Seen:
     imputed: Counter[str] = field(default_factory=Counter)
     clipped: Counter[str] = field(default_factory=Counter)
     other: Counter[str] = field(default_factory=Counter)
+    aside: Counter[str] = field(default_factory=Counter)
+    words: set[str] = field(default_factory=set)
     columns: ColumnReader = field(default_factory=ColumnReader)
     grouped: bool = False
     hashes: list[NDArray[np.int64]] = field(default_factory=list)
@@ -69,13 +71,17 @@ def read_source(
             seen.noted.update(part.noted)
             if settings.whole:  # nobody looks at labels
                 part = replace(part, labels=[None] * len(part.ids))
+            part = _of_part(part, settings.part)
+            seen.words.update(part.aside)
+            for word, count in part.aside.items():
+                seen.aside[_own_part(word, opened)] += count
             splits = _splits(part, opened, settings)
             kept = [place for place, split in enumerate(splits) if split is not None]
             seen.dropped[_NO_PART] += len(splits) - len(kept)
             on_rows(len(splits))
             if not kept:
                 continue
-            batch = _raw_batch(part, splits, kept)
+            batch = _raw_batch(part, opened, splits, kept)
             _look(seen, part, splits, kept)
             if opened.content is None and learns:
                 mine = [place for place in kept if splits[place] == TEST]
@@ -90,6 +96,7 @@ def read_source(
             with writing(raw.parent.parent):
                 writer.close()
     if writer is None:
+        _require_part(seen, settings)
         raise nothing_left(seen.dropped)
     _require_names_once(seen)
     if learns:
@@ -123,26 +130,60 @@ def nothing_left(dropped: Mapping[str, int]) -> DataError:
     return DataError(f"no record could be imported{f' ({told})' if told else ''}", **counts)
 
 
+def _of_part(part: Part, wanted: str | None) -> Part:
+    """The records of the part that somebody asked for."""
+    kept = [place for place, word in enumerate(part.splits) if is_of_part(word, wanted)]
+    if len(kept) == len(part.splits):
+        return part
+    aside = Counter(part.aside)
+    aside.update(word or "" for word in part.splits if not is_of_part(word, wanted))
+    taken = {
+        name: [getattr(part, name)[place] for place in kept]
+        for name in ("ids", "labels", "splits", "groups")
+    }
+    return replace(part, **taken, records=part.records.take(pa.array(kept, pa.int64())),
+                   aside=aside)  # fmt: skip
+
+
+def _own_part(word: str | None, opened: OpenedSource) -> str:
+    """The part of a record as its source divides them, whoever divides them anew."""
+    return part_of(word) or "" if opened.has_splits else TRAIN
+
+
+def _require_part(seen: Seen, settings: ImportSettings) -> None:
+    """Requires that some record is of the part that somebody asked for."""
+    words = sorted(word for word in seen.words if word)
+    if settings.part is not None and not any(is_of_part(word, settings.part) for word in words):
+        raise DataError(
+            f"--part {settings.part} is of no record; the source {{has}}",
+            has=f"has the parts {', '.join(words)}" if words else "is not divided",
+        )
+
+
 def _splits(part: Part, opened: OpenedSource, settings: ImportSettings) -> list[str | None]:
     """Whether each record is of the pool or held out; None where the source's word is unknown.
 
-    A share that somebody asked for goes before what the source says.
+    A share that somebody asked for goes before what the source says, and so does a part: it is
+    divided by a share, or not at all.
     """
     if settings.held_out is not None and not settings.whole:
         owners = (group or name for group, name in zip(part.groups, part.ids, strict=True))
         return [drawn_part(owner, settings.held_out) for owner in owners]
-    if settings.whole or not opened.has_splits:
+    if settings.whole or settings.part is not None or not opened.has_splits:
         return [TRAIN] * len(part.ids)
     return [part_of(word) for word in part.splits]
 
 
-def _raw_batch(part: Part, splits: Sequence[str | None], kept: Sequence[int]) -> pa.RecordBatch:
+def _raw_batch(
+    part: Part, opened: OpenedSource, splits: Sequence[str | None], kept: Sequence[int]
+) -> pa.RecordBatch:
     labels = [part.labels[place] for place in kept]
     several = [label if isinstance(label, Several) else None for label in labels]
     texts = pa.list_(pa.string())
     own = {
         " id": pa.array([part.ids[place] for place in kept], pa.string()),
         " split": pa.array([splits[place] for place in kept], pa.string()),
+        " own": pa.array([_own_part(part.splits[place], opened) for place in kept], pa.string()),
         " group": pa.array([part.groups[place] for place in kept], pa.string()),
         " label": pa.array([x if isinstance(x, str) else None for x in labels], pa.string()),
         " has": pa.array([None if x is None else list(x.has) for x in several], texts),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from dpal.data.importing.cells import cell_names, cell_texts
+from dpal.data.importing.cells import cell_names, cell_text, cell_texts
 from dpal.data.importing.source_table import SourceTable, made_name
 
 
@@ -29,3 +29,13 @@ def cells_of(cells: pa.RecordBatch, name: str | None) -> list[str | None]:
 def splits_of(cells: pa.RecordBatch, name: str | None, of_file: str | None) -> list[str | None]:
     """The part that each row is of, by its column, or else by its file."""
     return [of_file] * cells.num_rows if name is None else cell_texts(cells.column(name))
+
+
+def asked_rows(cells: pa.RecordBatch, only: Sequence[tuple[str, Sequence[str]]]) -> list[bool]:
+    """Whether each row has one of the wanted texts in every column that somebody chose by."""
+    asked = [True] * cells.num_rows
+    for name, wanted in only:
+        known = {*wanted, *filter(None, map(cell_text, wanted))}
+        texts = cell_texts(cells.column(name), wanted)
+        asked = [so_far and text in known for so_far, text in zip(asked, texts, strict=True)]
+    return asked

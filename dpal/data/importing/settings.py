@@ -73,8 +73,12 @@ class ImportSettings:
       value_range: lowest and highest value of pictures that are arrays of fractions, or DICOM.
       keep_unlabeled: whether records without a label stay where others have one.
       whole: whether all records stay together, whatever their part and label: for predictions.
-      expected: how many records the source is known to have for the pool, and held out; None where
-        nobody says so. Those without a label count where they are kept.
+      part: of the source, in its own word, that alone is imported; None: all of it.
+      only: columns of a table, and the texts of which a row has one in each; other rows are left
+        out. Empty: all of them stay.
+      expected: how many records the source is known to have for the pool, and held out, as it
+        divides them itself: of one that does not, all are of the pool. None where nobody says so.
+        Those that `part` and `only` leave out count, those without a label where they are kept.
     """
 
     labels: tuple[str, ...] = ()
@@ -97,6 +101,8 @@ class ImportSettings:
     value_range: tuple[float, float] | None = None
     keep_unlabeled: bool = False
     whole: bool = False
+    part: str | None = None
+    only: tuple[tuple[str, tuple[str, ...]], ...] = ()
     groups_in_clear: bool = False
     expected: tuple[int, int] | None = None
 

@@ -31,7 +31,7 @@ def open_svhn(place: Path, settings: ImportSettings) -> OpenedSource:
         files = [(place / f"{part}_32x32.mat", part) for part in ("train", "test")]
     return OpenedSource(
         content=Content.IMAGE,
-        parts=lambda: picture_parts(_pictures(files), settings.picture_rule),
+        parts=lambda: picture_parts(_pictures(files), settings),
         classes=settings.classes or _DIGITS,
         has_splits=len(files) > 1,
         about=f"SVHN in {len(files)} files" if len(files) > 1 else "one file of SVHN",

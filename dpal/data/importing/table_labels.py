@@ -22,6 +22,7 @@ _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")  # of a list as Python prints it
 _ANSWERS = {"0": False, "0.0": False, "no": False, "false": False,
             "1": True, "1.0": True, "yes": True, "true": True}  # fmt: skip
 _UNCERTAIN = ("-1", "-1.0")
+NOT_KNOWN = "unknown"  # whatever a -1 or a blank means: nobody looked
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class LabelReader:
         """The label of each row.
 
         Raises:
-          DataError: one of several labels is neither 0, 1, -1 nor blank.
+          DataError: one of several labels is neither 0, 1, -1, "unknown" nor blank.
         """
         if not self.columns or self.settings.whole:
             return [None] * cells.num_rows
@@ -68,6 +69,8 @@ class LabelReader:
                 said = self.settings.blank
             elif answer in _UNCERTAIN:
                 said = self.settings.uncertain
+            elif answer == NOT_KNOWN:
+                said = Unsure.UNKNOWN
             elif answer.lower() not in _ANSWERS:
                 raise DataError(
                     f"column {name!r} of {self.table.place} has a cell that is neither 0, 1, -1 "

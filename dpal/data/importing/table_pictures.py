@@ -10,7 +10,7 @@ from dpal.data.importing.cells import is_missing
 from dpal.data.importing.column_roles import Roles
 from dpal.data.importing.known_tables import KnownTable
 from dpal.data.importing.picture_files import NamedPicture, is_picture
-from dpal.data.importing.row_fields import cells_of, ids_of, splits_of
+from dpal.data.importing.row_fields import asked_rows, cells_of, ids_of, splits_of
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.table_labels import LabelReader
@@ -33,7 +33,7 @@ def named_pictures(
         )
         done += cells.num_rows
         said, splits = labels.read(cells), splits_of(cells, roles.split, rows.split)
-        groups = cells_of(cells, roles.group)
+        groups, asked = cells_of(cells, roles.group), asked_rows(cells, settings.only)
         if known is not None and roles.group is None:
             described = cells.select(list(known.columns)).to_pylist()
             groups = [known.group({k: str(v) for k, v in row.items()}) for row in described]
@@ -47,12 +47,13 @@ def named_pictures(
                         label=said[position],
                         split=splits[position],
                         group=groups[position],
+                        asked=asked[position],
                     )
             continue
         if roles.picture is None:
             continue
         for position, value in enumerate(cells.column(roles.picture).to_pylist()):
-            place, name = finder.find(value), made[position]
+            place, name = finder.find(value) if asked[position] else None, made[position]
             if isinstance(value, str) and roles.id is None:
                 name = value
             yield NamedPicture(
@@ -61,6 +62,7 @@ def named_pictures(
                 label=said[position],
                 split=splits[position],
                 group=groups[position],
+                asked=asked[position],
             )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import compress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +15,7 @@ from dpal.data.importing.column_roles import Roles, is_list, no_features, roles_
 from dpal.data.importing.importers import OpenedSource, Part
 from dpal.data.importing.known_tables import KNOWN_TABLES
 from dpal.data.importing.picture_files import picture_parts
-from dpal.data.importing.row_fields import cells_of, ids_of, splits_of
+from dpal.data.importing.row_fields import asked_rows, cells_of, ids_of, splits_of
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.table_labels import LabelReader
@@ -43,14 +45,14 @@ def opened_table(table: SourceTable, settings: ImportSettings) -> OpenedSource:
             content=Content.IMAGE,
             parts=lambda: picture_parts(
                 named_pictures(table, settings, roles, labels, known),
-                settings.picture_rule,
-                settings.value_range,
+                settings,
                 any_size=settings.whole,
             ),
             about=f"pictures named by {known.name if known else table.place.name}",
             classes=classes,
             has_splits=has_splits,
             named=named,
+            columns=table.columns,
         )
     content = Content.TEXT if roles.texts else None
     if roles.features == ("features",) and is_list(table, "features"):
@@ -62,6 +64,7 @@ def opened_table(table: SourceTable, settings: ImportSettings) -> OpenedSource:
         classes=classes,
         has_splits=has_splits,
         named=named,
+        columns=table.columns,
         left_out={} if roles.texts else no_features(table, roles),
     )
 
@@ -79,6 +82,12 @@ def _parts(
         cells, dropped, noted = rows.cells, {_ODD_ROWS: rows.odd}, {LINE_BREAKS: rows.breaks}
         numbers = rows.numbers or range(done + 1, done + cells.num_rows + 1)
         done += cells.num_rows
+        asked = asked_rows(cells, settings.only)
+        words = splits_of(cells, roles.split, rows.split)
+        aside = Counter(word or "" for word, here in zip(words, asked, strict=True) if not here)
+        if aside:
+            cells = cells.filter(pa.array(asked, pa.bool_()))
+            numbers = list(compress(numbers, asked))
         ids = ids_of(table, cells, roles.id, numbers)
         if content is Content.TEXT:
             texts = list(zip(*(cell_names(cells.column(name)) for name in columns), strict=True))
@@ -100,6 +109,7 @@ def _parts(
             records=records,
             dropped=dropped,
             noted=noted,
+            aside=aside,
         )
 
 

@@ -29,7 +29,7 @@ def open_voc(place: Path, settings: ImportSettings) -> OpenedSource:
     return OpenedSource(
         content=Content.IMAGE,
         parts=lambda: picture_parts(
-            _pictures(place, parts), settings.picture_rule, any_size=settings.whole
+            _pictures(place, parts), settings, any_size=settings.whole
         ),
         classes=settings.classes,
         has_splits=bool(parts),

@@ -61,11 +61,16 @@ def import_source(
     importer = importer_of(place)
     _require_cells(place)
     opened = importer.open(place, settings)
-    if not opened.has_splits and settings.held_out is None and like is None:
+    if settings.only and not opened.columns:
         raise DataError(
-            f"{place} does not say which records are held out to measure models; hold some out "
-            "with --split 0.2 (a fifth, drawn by name), or name the column that says so with "
-            "--split NAME"
+            f"{place} is no table, and --only chooses rows of one by a column; leave it out"
+        )
+    divided = opened.has_splits and settings.part is None
+    if not divided and settings.held_out is None and like is None:
+        raise DataError(
+            f"{place if settings.part is None else f'--part {settings.part}'} does not say which "
+            "records are held out to measure models; hold some out with --split 0.2 (a fifth, "
+            "drawn by name), or name the column that says so with --split NAME"
         )
     with workspace(target) as folder:
         raw = folder / "raw.parquet"

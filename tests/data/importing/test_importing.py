@@ -291,9 +291,9 @@ def test_sixteen_bits_stay_sixteen_bits(tmp_path):
 
 
 def chexpert(tmp_path: Path) -> Path:
-    from dpal.data.importing.known_tables import _CHEXPERT
+    from dpal.data.importing.known_tables import CHEXPERT_LABELS
 
-    head = ",".join(("Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *_CHEXPERT))
+    head = ",".join(("Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *CHEXPERT_LABELS))
     answers = ("1.0", "0.0", "-1.0", "")
     rows = []
     for k in range(40):
