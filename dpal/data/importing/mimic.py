@@ -74,7 +74,7 @@ def _read(place: Path, name: str) -> pa.Table:
         )
     wanted = _NAMES[name]
     with reading(files[0], "get it anew"):
-        read = pv.read_csv(
+        return pv.read_csv(
             pa.input_stream(str(files[0]), compression="detect"),
             convert_options=pv.ConvertOptions(
                 column_types=dict.fromkeys(wanted, pa.string()),
@@ -82,4 +82,3 @@ def _read(place: Path, name: str) -> pa.Table:
                 include_columns=list(wanted),
             ),
         )
-    return read

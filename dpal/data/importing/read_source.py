@@ -137,12 +137,15 @@ def _of_part(part: Part, wanted: str | None) -> Part:
         return part
     aside = Counter(part.aside)
     aside.update(word or "" for word in part.splits if not is_of_part(word, wanted))
-    taken = {
-        name: [getattr(part, name)[place] for place in kept]
-        for name in ("ids", "labels", "splits", "groups")
-    }
-    return replace(part, **taken, records=part.records.take(pa.array(kept, pa.int64())),
-                   aside=aside)  # fmt: skip
+    return replace(
+        part,
+        ids=[part.ids[place] for place in kept],
+        labels=[part.labels[place] for place in kept],
+        splits=[part.splits[place] for place in kept],
+        groups=[part.groups[place] for place in kept],
+        records=part.records.take(pa.array(kept, pa.int64())),
+        aside=aside,
+    )
 
 
 def _own_part(word: str | None, opened: OpenedSource) -> str:

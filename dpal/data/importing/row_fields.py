@@ -31,7 +31,7 @@ def splits_of(cells: pa.RecordBatch, name: str | None, of_file: str | None) -> l
     return [of_file] * cells.num_rows if name is None else cell_texts(cells.column(name))
 
 
-def asked_rows(cells: pa.RecordBatch, only: Sequence[tuple[str, Sequence[str]]]) -> list[bool]:
+def rows_asked_for(cells: pa.RecordBatch, only: Sequence[tuple[str, Sequence[str]]]) -> list[bool]:
     """Whether each row has one of the wanted texts in every column that somebody chose by."""
     asked = [True] * cells.num_rows
     for name, wanted in only:

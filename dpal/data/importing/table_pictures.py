@@ -10,7 +10,7 @@ from dpal.data.importing.cells import is_missing
 from dpal.data.importing.column_roles import Roles
 from dpal.data.importing.known_tables import KnownTable
 from dpal.data.importing.picture_files import NamedPicture, is_picture
-from dpal.data.importing.row_fields import asked_rows, cells_of, ids_of, splits_of
+from dpal.data.importing.row_fields import rows_asked_for, cells_of, ids_of, splits_of
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.table_labels import LabelReader
@@ -33,7 +33,7 @@ def named_pictures(
         )
         done += cells.num_rows
         said, splits = labels.read(cells), splits_of(cells, roles.split, rows.split)
-        groups, asked = cells_of(cells, roles.group), asked_rows(cells, settings.only)
+        groups, asked = cells_of(cells, roles.group), rows_asked_for(cells, settings.only)
         if known is not None and roles.group is None:
             described = cells.select(list(known.columns)).to_pylist()
             groups = [known.group({k: str(v) for k, v in row.items()}) for row in described]

@@ -15,7 +15,7 @@ from dpal.data.importing.column_roles import Roles, is_list, no_features, roles_
 from dpal.data.importing.importers import OpenedSource, Part
 from dpal.data.importing.known_tables import KNOWN_TABLES
 from dpal.data.importing.picture_files import picture_parts
-from dpal.data.importing.row_fields import asked_rows, cells_of, ids_of, splits_of
+from dpal.data.importing.row_fields import rows_asked_for, cells_of, ids_of, splits_of
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.table_labels import LabelReader
@@ -82,7 +82,7 @@ def _parts(
         cells, dropped, noted = rows.cells, {_ODD_ROWS: rows.odd}, {LINE_BREAKS: rows.breaks}
         numbers = rows.numbers or range(done + 1, done + cells.num_rows + 1)
         done += cells.num_rows
-        asked = asked_rows(cells, settings.only)
+        asked = rows_asked_for(cells, settings.only)
         words = splits_of(cells, roles.split, rows.split)
         aside = Counter(word or "" for word, here in zip(words, asked, strict=True) if not here)
         if aside:

@@ -28,9 +28,7 @@ def open_voc(place: Path, settings: ImportSettings) -> OpenedSource:
     parts = _parts(place)
     return OpenedSource(
         content=Content.IMAGE,
-        parts=lambda: picture_parts(
-            _pictures(place, parts), settings, any_size=settings.whole
-        ),
+        parts=lambda: picture_parts(_pictures(place, parts), settings, any_size=settings.whole),
         classes=settings.classes,
         has_splits=bool(parts),
         about="pictures with objects (Pascal VOC)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -53,6 +54,10 @@ def imported(place: Path, target: Path, *, like: Path | None = None, **settings)
     return import_source(place, target, ImportSettings(**settings), like=earlier)
 
 
+def unread(rows: int) -> None:
+    pytest.fail(f"{rows} records were read")
+
+
 def ids(target: Path, split: str = "train") -> list[str]:
     held = pq.read_table(target, columns=["id", "split"]).to_pylist()
     return [row["id"] for row in held if row["split"] == split]
@@ -86,15 +91,17 @@ def test_several_columns_choose_together(tmp_path):
 def test_a_part_is_divided_by_a_share_or_stays_whole(tmp_path, make):
     place, target = make(tmp_path), tmp_path / "val.parquet"
     only = (("view", ("AP", "PA")),)
-    settings = {"part": "Val", "only": only, "expected": (30, 30)}
-    with pytest.raises(DataError, match="--split"):
-        imported(place, target, **settings)
+    settings: dict[str, Any] = {"part": "Val", "only": only, "expected": (30, 30)}
+    with pytest.raises(DataError, match="--split"):  # before anything is read
+        import_source(place, target, ImportSettings(**settings), on_rows=unread)
     report = imported(place, target, held_out=0.4, **settings)
     assert sum(report.rows.values()) == 10
     assert report.rows["test"] > 1
-    whole = imported(place, tmp_path / "train.parquet", like=target, **{**settings, "part": "train"})
-    assert whole.rows == {"train": 16}
-    assert not {*ids(target), *ids(target, "test")} & set(ids(tmp_path / "train.parquet"))
+    for part, rows in (("train", 16), ("test", 4)):
+        other = tmp_path / f"{part}.parquet"
+        whole = imported(place, other, like=target, **{**settings, "part": part})
+        assert whole.rows == {"train": rows}
+        assert not {*ids(target), *ids(target, "test")} & set(ids(other))
 
 
 def test_a_share_divides_anew_what_is_counted_as_the_source_divides_it(tmp_path):
@@ -139,7 +146,11 @@ def test_qmnist_has_the_lost_digits_as_a_part(tmp_path, monkeypatch):
     ):
         (tmp_path / f"qmnist-test-{what}.gz").write_bytes(gzip.compress(content))
     one = tmp_path / "qmnist-test-images-idx3-ubyte.gz"
-    settings = {"held_out": 0.5, "expected": (60, 0), "classes": tuple("0123456789")}
+    settings: dict[str, Any] = {
+        "held_out": 0.5,
+        "expected": (60, 0),
+        "classes": tuple("0123456789"),
+    }
     for part, rows in (("test10k", 10), ("test50k", 50)):
         target = tmp_path / f"{part}.parquet"
         report = imported(one, target, part=part, **settings)
@@ -187,14 +198,20 @@ def test_mimic_joins_its_tables(tmp_path):
     assert rows.loc[path(5)].label.tolist() == [-1] * 14  # no report, whatever a blank means
     assert rows.loc[path(5)].group == "10000005"
     pixels = Image.open(Path(place / path(7)))
-    assert (rows.loc[path(7)].image, pixels.getpixel((0, 0))) == ((place / path(7)).read_bytes(), 57)
+    assert (rows.loc[path(7)].image, pixels.getpixel((0, 0))) == (
+        (place / path(7)).read_bytes(),
+        57,
+    )
 
 
-def test_mimic_refuses_two_tables_of_a_kind_or_one_without_a_column(tmp_path):
+@pytest.mark.parametrize("copied", [True, False])
+def test_mimic_refuses_two_tables_of_a_kind_or_one_without_a_column(tmp_path, copied):
     place = mimic(tmp_path)
-    other = place / "mimic-cxr-2.0.0-split.csv"
-    other.write_text("dicom_id,study_id\n1,2\n", encoding="utf-8")
-    for _ in range(2):
-        with pytest.raises(DataError):
-            imported(place, tmp_path / "a.parquet")
-        (place / "mimic-cxr-2.0.0-split.csv.gz").unlink(missing_ok=True)
+    packed = place / "mimic-cxr-2.0.0-split.csv.gz"
+    unpacked = gzip.decompress(packed.read_bytes()).decode()
+    if not copied:
+        packed.unlink()
+        unpacked = unpacked.replace("study_id", "study")
+    (place / "mimic-cxr-2.0.0-split.csv").write_text(unpacked, encoding="utf-8")
+    with pytest.raises(DataError):
+        imported(place, tmp_path / "a.parquet")
