@@ -10,7 +10,7 @@ from dpal.data.importing.cells import is_missing
 from dpal.data.importing.column_roles import Roles
 from dpal.data.importing.known_tables import KnownTable
 from dpal.data.importing.picture_files import NamedPicture, is_picture
-from dpal.data.importing.row_fields import rows_asked_for, cells_of, ids_of, splits_of
+from dpal.data.importing.row_fields import cells_of, ids_of, rows_asked_for, splits_of
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.table_labels import LabelReader

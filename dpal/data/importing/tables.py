@@ -15,7 +15,7 @@ from dpal.data.importing.column_roles import Roles, is_list, no_features, roles_
 from dpal.data.importing.importers import OpenedSource, Part
 from dpal.data.importing.known_tables import KNOWN_TABLES
 from dpal.data.importing.picture_files import picture_parts
-from dpal.data.importing.row_fields import rows_asked_for, cells_of, ids_of, splits_of
+from dpal.data.importing.row_fields import cells_of, ids_of, rows_asked_for, splits_of
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.table_labels import LabelReader
