@@ -21,6 +21,15 @@ SET = "set"  # the axis of data sets
 Settings = dict[str, Any]  # dotted keys, such as privacy.epsilon
 
 
+class Pollution(Section):
+    """Records among the public ones that are of something else, with labels that are wrong here."""
+
+    file: str
+    """Parquet file whose records (those with split train) they are."""
+    share: Fraction
+    """Of the public records."""
+
+
 class BookSet(Section):
     """A public data set, and how it is divided: into a pool, records to choose by, and a test."""
 
@@ -40,6 +49,8 @@ class BookSet(Section):
     """Pixels of a side to which pictures are resized; null leaves them."""
     features: Literal["none", "scattering", "coarse_scattering"] = "none"
     """Fixed public features that are made once of all pictures."""
+    pollution: Pollution | None = None
+    """Of the public records; the report counts how many of these are chosen. Null is none."""
     tail: Fraction | None = None
     """Keeps a record of class c in the pool with chance tail^c; null keeps all."""
     logit_noise: float | None = Field(None, gt=0)
@@ -51,6 +62,25 @@ class BookSet(Section):
     """What it is, in a sentence: what was left out, lost or made smaller."""
     stands_for: str = ""
     """The data set of the source that it stands in for; empty where it is that one."""
+
+    @model_validator(mode="after")
+    def _polluted(self) -> Self:
+        if self.pollution is not None and not self.public:
+            raise ValueError(
+                "pollution is of public records, and the set has none; give it some with public, "
+                "or leave pollution out"
+            )
+        return self
+
+    @property
+    def division(self) -> dict[str, Any]:
+        """Whatever decides which record is in which part.
+
+        Cells are known by it: what came later has a place in it only where a set has it.
+        """
+        words = {"is_what", "stands_for", "settings"}
+        later = {"pollution"} if self.pollution is None else set()
+        return self.model_dump(mode="json", exclude=words | later)
 
 
 class Printed(Section):

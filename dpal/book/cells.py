@@ -14,6 +14,7 @@ from typing import Any
 from dpal.book.axes import FIGURE, LABELS, METHOD, values_of
 from dpal.book.book_file import SET, Book, BookSet, BookTable
 from dpal.book.methods import BETWEEN_SITES, NOT_PRIVATE, ONE_PHASE, PRIVATE, SELECTING
+from dpal.book.parts import POLLUTED
 from dpal.canonical import digest, file_digest
 from dpal.config.campaign import override
 from dpal.errors import ConfigError, DataError
@@ -39,7 +40,7 @@ class BookCell:
       seed: which public records are the pool, and initial weights.
       figure: what is shown of it; None where its table says that.
       settings: of its run, with the parts of the set in place of files.
-      files: source files of its set, train and test.
+      files: source files of its set: train, test, and what pollutes it, if anything.
     """
 
     digest: str
@@ -51,7 +52,7 @@ class BookCell:
     seed: int
     figure: str | None = None
     settings: Mapping[str, Any] = field(compare=False, repr=False)
-    files: tuple[Path, Path] = field(compare=False, repr=False)
+    files: tuple[Path, ...] = field(compare=False, repr=False)
 
     def in_words(self) -> str:
         """Where it stands."""
@@ -150,6 +151,8 @@ def _cell(
     column = chosen[table.columns][0]
     try:
         values = _settings(book, given, method, labels, seed)
+        if about.pollution is not None:
+            values = values | {"public": {**values.get("public", {}), **POLLUTED}}
         about_run = _deciding(values, method)
     except ConfigError as error:
         raise ConfigError(f"table {table.name}, row {row}, column {column}: {error}") from error
@@ -159,7 +162,7 @@ def _cell(
         METHOD: method,
         "seed": seed,
         "settings": about_run,
-        "set": about.model_dump(mode="json", exclude={"is_what", "stands_for", "settings"}),
+        "set": about.division,
         "files": [_digest_of(file) for file in files],
     }
     return BookCell(
@@ -232,15 +235,17 @@ def _schedule(values: dict[str, Any], method: str, labels: int | None) -> None:
     schedule["initial"], schedule["queries"] = initial, queries
 
 
-def _files(about: BookSet, data: Path) -> tuple[Path, Path]:
-    train, test = data / about.train, data / (about.test or about.train)
-    for file in (train, test):
+def _files(about: BookSet, data: Path) -> tuple[Path, ...]:
+    names = [about.train, about.test or about.train]
+    names += [] if about.pollution is None else [about.pollution.file]
+    files = tuple(data / name for name in names)
+    for file in files:
         if not file.is_file():
             raise DataError(
                 f"{file} does not exist, and the book needs it; say with --data in which folder "
                 "its data sets are"
             )
-    return train, test
+    return files
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dpal.book.book_file import BookSet
+from dpal.book.book_file import BookSet, Pollution
 from dpal.canonical import digest, file_digest
 from dpal.data.sources import Content, Extractor
 from dpal.errors import DataError
@@ -29,6 +29,9 @@ from dpal.features.extractors import build_extractor
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.files.atomic_writes import atomic_write
 
+# How a run knows what pollutes its public records.
+_PROVENANCE, _OTHER = "source", "pollution"
+POLLUTED = {"provenance_column": _PROVENANCE, "irrelevant": [_OTHER]}
 _AT_ONCE = 500  # pictures of which features are made together
 _CONTENT = ("image", "features", "text_a", "text_b")
 
@@ -48,21 +51,20 @@ class DataParts:
     public: Path | None
 
 
-def make_parts(about: BookSet, files: tuple[Path, Path], seed: int, folder: Path) -> DataParts:
+def make_parts(about: BookSet, files: tuple[Path, ...], seed: int, folder: Path) -> DataParts:
     """Divides a set; what is there already stays.
 
     Args:
       about: how it is divided.
-      files: its train and test file.
+      files: its train and test file, and the one that pollutes it, if any.
       seed: decides which records of the train file are in which part.
       folder: for the parts.
 
     Raises:
-      DataError: it has too few records.
+      DataError: it has too few records, or others of another kind pollute it.
     """
-    made = about.model_dump(mode="json", exclude={"is_what", "stands_for", "settings"})
     # By their bytes, as cells are: another file of the same name is divided anew.
-    root = folder / digest({**made, "files": [file_digest(file) for file in files]})[:12]
+    root = folder / digest({**about.division, "files": [file_digest(file) for file in files]})[:12]
     own = root / f"seed-{seed}"
     parts = DataParts(
         pool=own / "pool.parquet",
@@ -94,8 +96,40 @@ def make_parts(about: BookSet, files: tuple[Path, Path], seed: int, folder: Path
         (parts.pool, rest[: about.pool]),
     ):
         if path is not None and not path.is_file():
-            _write(path, table.take(np.sort(rows)), about)
+            mine = table.take(np.sort(rows))
+            if path == parts.public and about.pollution is not None:
+                mine = _polluted(mine, about.pollution, files[-1], seed)
+            _write(path, mine, about)
     return parts
+
+
+def _polluted(table: pa.Table, about: Pollution, file: Path, seed: int) -> pa.Table:
+    """Public records of which some are others, in an order that only their ids decide."""
+    count = round(about.share * table.num_rows)
+    others = _rows_of(file, "train")
+    if others.num_rows < count:
+        raise DataError(
+            f"{file} has {others.num_rows:,} training records, and the book wants {count:,} of "
+            "them as pollution; lower public of the set, or the share"
+        )
+    others = others.take(by_digest(others["id"].to_pylist(), str(seed))[:count])
+    if not others.schema.equals(table.schema) or _mode(others) != _mode(table):
+        raise DataError(
+            f"{file} has records of another kind than the set, and cannot pollute it; take one "
+            "with the same columns, and pictures of the same colours"
+        )
+    kept = by_digest(table["id"].to_pylist(), "relevant")[: table.num_rows - count]
+    mixed = pa.concat_tables([table.take(kept), others.cast(table.schema)])
+    source = ["set"] * len(kept) + [_OTHER] * count
+    mixed = mixed.append_column(_PROVENANCE, pa.array(source, pa.string()))
+    return mixed.take(by_digest(mixed["id"].to_pylist(), "mixed"))
+
+
+def _mode(table: pa.Table) -> str | None:
+    """Whether pictures are grey or coloured, by the first; None where there are none."""
+    if Content.IMAGE.value not in table.schema.names:
+        return None
+    return _opened(table.column(Content.IMAGE.value)[0].as_py(), None).mode
 
 
 def by_digest(ids: Sequence[str], purpose: str) -> NDArray[np.int64]:

@@ -84,6 +84,33 @@ def test_other_bytes_under_the_same_name_are_another_cell(workplace, tmp_path):
     assert not before & {cell.digest for cell in cells_of_book(parse_book(tiny()), other)}
 
 
+def test_what_sets_may_have_by_now_renames_no_cell():
+    # What 0.2.0 knew of a set. A key that came later has a place only where a set has it.
+    known = {"train", "test", "pool", "validation", "judged", "public", "side", "features", "tail"}
+    about = parse_book(tiny()).sets["blobs"]
+    assert set(about.division) == known | {"logit_noise"}
+
+
+def test_a_polluted_set_says_what_is_irrelevant_and_is_of_its_file(workplace):
+    write_blobs(workplace / "others.parquet", 90, seed=7, prefix="o")
+    settings = {"kind": "public", "model.name": "logistic", "choice.labels": 20}
+    book = grid(**{"choice.method": ["random"]})
+    book["settings"] = settings
+    for given in ({"public": 50}, {"public": 50, "pollution": {"file": "others.parquet",
+                                                              "share": 0.2}}):  # fmt: skip
+        book["sets"]["blobs"] |= given
+        cell = cells(book)[0]
+        public = cell.settings["public"]
+        assert ("irrelevant" in public) is ("pollution" in given)
+    assert public == {"pool": "part:public", "provenance_column": "source",
+                      "irrelevant": ["pollution"]}  # fmt: skip
+    assert cell.files[-1].name == "others.parquet"
+    write_blobs(workplace / "elsewhere" / "others.parquet", 90, seed=8, prefix="o")
+    (workplace / "others.parquet").unlink()
+    with pytest.raises(DataError):
+        cells(book)
+
+
 def test_the_same_run_in_two_tables_is_one_cell(workplace):
     book = tiny()
     book["tables"].append({**book["tables"][0], "name": "table-2"})

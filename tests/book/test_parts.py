@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from dpal.book.book_file import BookSet
 from dpal.book.parts import make_parts
@@ -91,3 +93,54 @@ def test_another_file_of_the_same_name_is_divided_anew(workplace):
     after = make_parts(about(), FILES, 0, Path("parts"))
     assert not ids(after.pool) & held
     assert ids(before.pool) == held, "what was made of the first file stays"
+
+
+def test_a_share_of_the_public_records_is_of_something_else(workplace):
+    write_blobs(workplace / "others.parquet", 90, seed=7, prefix="o")
+    pollution = {"file": "others.parquet", "share": 0.2}
+    polluted = make_parts(about(public=50, pollution=pollution),
+                          (*FILES, Path("others.parquet")), 0, Path("parts"))  # fmt: skip
+    clean = make_parts(about(public=50), FILES, 0, Path("parts"))
+    for part in ("pool", "validation", "test"):
+        assert ids(getattr(polluted, part)) == ids(getattr(clean, part))
+    table = pq.read_table(polluted.public).to_pandas()
+    others = table.id.str.startswith("o-")
+    assert (len(table), others.sum()) == (50, 10)
+    assert (table.source == "pollution").tolist() == others.tolist()
+    assert set(table.id[~others]) < ids(clean.public)
+    assert not others[:10].all()  # they lie among the others
+    assert not others[-10:].all()
+
+
+@pytest.mark.parametrize("change", ["few", "kind"])
+def test_what_cannot_pollute_is_refused(workplace, change):
+    write_blobs(workplace / "others.parquet", 9 if change == "few" else 90, seed=7, prefix="o")
+    if change == "kind":
+        others = pq.read_table("others.parquet")
+        floats = pa.array(map(float, others["label"].to_pylist()))
+        place = others.schema.get_field_index("label")
+        pq.write_table(others.set_column(place, "label", floats), "others.parquet")
+    pollution = {"file": "others.parquet", "share": 0.2}
+    with pytest.raises(DataError):
+        make_parts(about(public=50, pollution=pollution), (*FILES, Path("others.parquet")), 0,
+                   Path("parts"))  # fmt: skip
+
+
+def test_grey_pictures_do_not_pollute_coloured_ones(workplace):
+    images(workplace / "grey.parquet", 60)
+    coloured = pq.read_table("grey.parquet")
+    stream = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(stream, "PNG")
+    place = coloured.schema.get_field_index("image")
+    content = pa.array([stream.getvalue()] * coloured.num_rows, pa.binary())
+    pq.write_table(coloured.set_column(place, "image", content), "coloured.parquet")
+    few = {"pool": 10, "validation": 5, "public": 10, "judged": 5}
+    files = (Path("grey.parquet"), Path("grey.parquet"), Path("coloured.parquet"))
+    with pytest.raises(DataError):
+        make_parts(about(**few, pollution={"file": "coloured.parquet", "share": 0.2}), files, 0,
+                   Path("parts"))  # fmt: skip
+
+
+def test_pollution_is_of_public_records():
+    with pytest.raises(ValueError, match="pollution"):
+        about(pollution={"file": "others.parquet", "share": 0.2})
