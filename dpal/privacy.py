@@ -17,7 +17,8 @@ class Adjacency(StrEnum):
 
     ZERO_OUT: one record's content is blanked; its slot in the pool stays, its score is a
       constant of the range, its gradient is 0. dp-accounting: `REPLACE_SPECIAL`.
-    REPLACE_ONE: one record's content is any other content. About 1.9 times the noise.
+    REPLACE_ONE: one record's content is any other content. About 1.9 times the
+      noise, secret draws apart.
     """
 
     ZERO_OUT = "zero_out"
@@ -104,7 +105,7 @@ def choose_delta(requested: float | None, *, pool_size: int) -> float:
 
 
 def published_delta(requested: float | None, *, labels: int) -> float:
-    """Returns a delta as published results have it; see `Profile.PAPER`.
+    """Returns a delta as published results have it; see `DeltaPolicy.PAPER`.
 
     Args:
       requested: the wished delta, or None for 1 / labels.

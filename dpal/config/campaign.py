@@ -97,7 +97,7 @@ class PrivacyConfig(Section):
     delta: Annotated[Fraction | None, choice("A number", "1 / (10 x pool size)")] = Field(
         None, examples=[1e-5]
     )
-    """Failure probability; null is 1 / (10 x pool size)."""
+    """Failure probability; null is 1 / (10 x pool size), or 1 / labels with profile paper."""
     profile: DeltaPolicy = DeltaPolicy.STANDARD
     """standard: delta below 1 / pool size. paper: delta up to 1 / labels, to reproduce published
     results; reports and certificates are marked."""
@@ -106,16 +106,19 @@ class PrivacyConfig(Section):
     selection_epsilon: Annotated[
         NonNegativeFloat | None, choice("A number", "A quarter of epsilon")
     ] = Field(None, title="Epsilon of the selections")
-    """Share of epsilon for visible or paper selection; null is a quarter."""
+    """Of paper: epsilon of all noisy scores together. Of visible: that of the last query's yes.
+    null is a quarter of epsilon; hidden selection has none."""
     adjacency: Adjacency = Adjacency.ZERO_OUT
     """What changes between neighbouring data sets. zero_out: one record's content is blanked.
-    replace_one: it is any other content; about twice the noise."""
+    replace_one: it is any other content; about twice the noise, and more where secret draws would
+    save some."""
     unit: Unit = Field(Unit.RECORD, title="Who is protected")
     """record: one record. group: all records of one person or site, as data.group_column says; all
     of them take part. A registered data set (data.dataset) says itself whom it protects; where
     that is groups, group lets all records of each take part, and record one of each."""
     accountant: Accountant = Accountant.PLD
-    """pld: tight. rdp: 3 to 8 % more noise; for filters."""
+    """pld: tight. rdp: 6 to 9 % more noise, and much more where secret draws would save some, as
+    these count by pld alone; for filters."""
     threshold_noise: Annotated[PositiveFloat | None, choice("A number", "Fitted to the query")] = (
         Field(None, title="Noise of the thresholds")
     )
@@ -125,13 +128,14 @@ class PrivacyConfig(Section):
     )
     """sum: the labels of all queries together, so that about a tenth more are bought; one query
     may be larger than asked for. query: the labels of each query. null: sum, and query where the
-    labeler is paid or limited by query (teachers, form)."""
+    labeler is paid or limited by query (teachers, form), or the validation set is protected."""
     secret_draw: Annotated[bool | None, choice("Yes or no", "Where it saves noise")] = Field(
         None, title="Draw by secret coins"
     )
     """Who is drawn at random is decided by coins that nobody outside sees: less noise for the same
-    promise, and a number of labels that is known only nearly. null: hidden selection without a
-    data set, unless the labeler is paid or limited by query (teachers, form)."""
+    promise, and a number of labels that is known only nearly. null: where that saves noise,
+    as with hidden selection, accountant pld and no data set, unless the labeler is paid or limited
+    by query (teachers, form)."""
     candidates: Annotated[Count | None, choice("A number", "Four a label")] = Field(
         None, title="Candidates of the queries"
     )
@@ -237,10 +241,10 @@ class CampaignConfig(RunConfig):
     by less noise. continual: new records train alone first. naive: one rate for all."""
     acquisition: AcquisitionWish = AcquisitionWish.ENTROPY
     """Which unlabeled records are wanted most: random (free, reads no record), or those the model
-    is least sure of by least_confidence, margin, entropy, bald (dropout) or committee (weights of
-    the last steps). class_balanced and diverse: least sure among those of the same predicted class,
-    or of the same cluster, and as many of each. auto: rehearsed on the validation set, random
-    unless a score is better beyond noise."""
+    is least sure of by least_confidence, margin, entropy, bald (dropout) or committee (weights at
+    five of the later steps). class_balanced and diverse: least sure among those of the same
+    predicted class, or of the same cluster, and as many of each. auto: rehearsed on the validation
+    set, random unless a score is better beyond noise."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")

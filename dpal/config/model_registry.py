@@ -36,7 +36,7 @@ class RegistryConfig(Section):
         ChampionRule.PERSON, title="What moves the champion"
     )
     """person: dpal promote alone. not_worse: a new version becomes champion by itself if its
-    certificate holds and its validation figure is not below any earlier champion's by more than
-    most_loss, on the same validation set."""
+    certificate holds, its model is better than the most frequent answer, and its validation figure
+    is not below any earlier champion's by more than most_loss, on the same validation set."""
     most_loss: float = Field(0.01, ge=0, le=MOST_LOSS, allow_inf_nan=False, title="Most loss")
     """Of not_worse: by how much the figure may be lower; 0.01 is one point of accuracy."""

@@ -197,7 +197,8 @@ class TrainingConfig(Section):
     """dp_sgd: noisy gradients, step by step. least_squares and prototypes: a linear model in one
     noisy release of each phase's own records, for model logistic on features."""
     components: int = Field(50, ge=1, title="Directions of features")
-    """Of least_squares and prototypes: how many are kept, by a public validation set."""
+    """Of least_squares and prototypes: how many are kept, by a public validation set; all of them
+    where it is protected."""
     max_feature_norm: Annotated[PositiveFloat | None, choice("At most", "By itself")] = Field(
         None, title="Length of features"
     )
