@@ -94,7 +94,7 @@ def adopt(
         if despite is not None:
             said += (
                 "; what the lost entries spent is not known, so all blocks of data sets that were "
-                "there count as spent, and campaigns that only they knew cannot be continued"
+                "there count as spent, and no campaign that had begun can be continued"
             )
         return said
 
