@@ -98,7 +98,8 @@ def require_other_records(
     """Requires a validation set that is not made of records of the pool.
 
     Records of small tables are alike by chance: as often as records of the pool are like each
-    other is no sign, nor are a few where the set is public.
+    other is no sign, nor are a few where the set is public. One with the same name as well is one
+    record: a protected set may have none.
 
     Args:
       pool: private records, as `inspect` saw them.
@@ -113,6 +114,13 @@ def require_other_records(
     shared = np.isin(validation.contents, pool.contents)
     both = np.isin(validation.contents ^ (validation.names << np.uint64(1)),
                    pool.contents ^ (pool.names << np.uint64(1)))  # fmt: skip
+    if protected and both.any():
+        raise DataError.before_release(
+            f"{{both}} of {both.size:,} rows of {names[1]} have the id and the content of rows of "
+            f"the pool {names[0]}, and a record in both would lose what is promised twice; leave "
+            "them out of one, or give other people's records ids of their own",
+            both=f"{int(both.sum()):,}",
+        )
     copied = shared.mean() > COINCIDENCE + 2 * _alike(pool.contents)
     if both.mean() > COINCIDENCE or (copied and shared.sum() > (0 if protected else _BY_CHANCE)):
         raise DataError.before_release(
