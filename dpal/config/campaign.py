@@ -228,7 +228,7 @@ class CampaignConfig(RunConfig):
         SelfTrainingConfig | None, choice("On pseudo-labels", "Not at all")
     ] = Field(None, title="How unlabeled records train")
     """A last phase in which the records that nobody labeled train, each within its own promise, on
-    labels that the released model gives them; null leaves them out."""
+    labels that the model of the phase before gives them; null leaves them out."""
     search: Annotated[SearchConfig | None, choice("Among trials", "None")] = Field(
         None, title="Search among settings"
     )

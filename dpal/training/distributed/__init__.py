@@ -1,1 +1,1 @@
-"""DP-SGD over several processes on one machine, by the same law as in one."""
+"""DP-SGD over several processes, of one machine or of several, by the same law as in one."""
