@@ -34,7 +34,8 @@ class VotingPrivacyConfig(Section):
     delta: Annotated[Fraction | None, choice("A number", "1 / (10 x records)")] = None
     """Failure probability; null is 1 / (10 x private records)."""
     adjacency: Adjacency = Adjacency.ZERO_OUT
-    """One whole ballot is replaced under both."""
+    """One whole ballot of a teacher is replaced under both. With voting.neighbours a record that is
+    replaced costs more than one that is blanked."""
 
 
 class BaselineConfig(Section):

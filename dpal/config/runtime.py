@@ -30,7 +30,7 @@ class RuntimeConfig(Section):
     """Where and how fast; no number here moves the guarantee."""
 
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
-    """What trains: cpu, cuda or cuda:N."""
+    """What trains: cpu, cuda or cuda:N; on a worker that was started with --device, that."""
     training_pool: Annotated[str | None, choice("A work pool", "The run's own process")] = Field(
         None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.-]{0,62}$"
     )
@@ -41,7 +41,8 @@ class RuntimeConfig(Section):
     mlflow_uri: Annotated[
         str | None, Guarded(free=(None,)), choice("A server", "A file under artifacts")
     ] = Field(None, title="MLflow")
-    """MLflow tracking server; null is a SQLite file under artifacts."""
+    """MLflow tracking server; null is the one in DPAL_MLFLOW_URI, else a SQLite file under
+    artifacts."""
     ledger: Annotated[
         str | None,
         Guarded(usual=(None,)),
@@ -107,9 +108,10 @@ class RuntimeConfig(Section):
     cache_mib: NonNegativeInt = Field(2048, title="Memory for records (MiB)")
     """Memory for decoded records; more are decoded as they are needed."""
     task_runner: TaskRunnerKind = TaskRunnerKind.LOCAL
-    """What scores the pool in shards, with the same result: local (this process), dask, ray."""
+    """What scores the pool and trains teachers in shards, with the same result: local (this
+    process), dask, ray."""
     shards: int = Field(1, ge=1, le=10_000)
-    """Parts of the pool that are scored side by side."""
+    """Parts of the pool that are scored, or of the teachers that are trained, side by side."""
     scheduler: Annotated[
         str | None, Guarded(free=(None,)), choice("An address", "Workers on this machine")
     ] = Field(None, title="Cluster")
