@@ -235,7 +235,8 @@ class CampaignConfig(RunConfig):
     """Settings of the training that are tried on the initial cohort before the campaign trains; the
     plan says what it costs. null uses `training` as it is."""
     start_from: Annotated[Name | None, choice("A finished campaign", "Afresh")] = None
-    """Finished campaign to go on from: its model, and labels where budget is left."""
+    """Finished campaign on the same data.dataset to go on from: its model, and labels where budget
+    is left."""
     strategy: Strategy = Strategy.STEP_AMPLIFICATION
     """step_amplification: no cohort leaves budget unused, by more steps. noise_reduction: the same
     by less noise. continual: new records train alone first. naive: one rate for all."""

@@ -94,7 +94,7 @@ class LabelerConfig(Section):
     """Of labeler label_studio: the server and its rules."""
     suggest: bool = Field(False, title="Suggest labels")
     """People see what the last released model says of a record, and correct it; from the second
-    query on. Faster, and people tend to leave what they see."""
+    query on, and so in no improvement. Faster, and people tend to leave what they see."""
     trusted_page: Annotated[bool, Guarded(place=False, free=(False,))] = Field(
         False, title="The Prefect page is trusted"
     )

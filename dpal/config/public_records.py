@@ -114,8 +114,8 @@ class NearPrivateConfig(Section):
     support_epsilon: float = Field(0.5, gt=0, le=64, title="Epsilon of the votes")
     """That the noisy votes would cost alone."""
     voters: Voters = Voters.THRESHOLD
-    """threshold: private records above a public uncertainty, charged for one count. top_k: the most
-    uncertain ones, charged for two."""
+    """threshold: private records above a public uncertainty, charged for one count (two under
+    replace_one). top_k: the most uncertain ones, charged for two."""
     max_norm: Annotated[PositiveFloat | None, choice("A number", "Median of the public ones")] = (
         Field(None, title="Longest embedding")
     )
