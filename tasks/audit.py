@@ -27,7 +27,7 @@ TEXT, JSON, FIGURE = "audit.md", "audit.json", "claimed-versus-measured.png"
 
 @task(retries=0, cache_policy=NO_CACHE)
 def run_audit(run: Run[Any], effort: Effort) -> AuditReport:
-    """Attacks a run's mechanisms with its own code, on made-up records. Charges nothing."""
+    """Attacks a run's mechanisms with its own code, on public or made-up records. No charge."""
     return KINDS[run.kind].use_cases().audit(run, effort)
 
 

@@ -95,7 +95,7 @@ class UseCases(ABC, Generic[C, R]):
         return (wanted if folder.certificate.is_file() else 0), wanted
 
     def audit(self, run: R, effort: Effort) -> AuditReport:
-        """Attacks a run's mechanisms with its own code, on made-up records. Charges nothing.
+        """Attacks a run's mechanisms with its own code, on public or made-up records. No charge.
 
         Args:
           run: planned, started or not.

@@ -72,9 +72,9 @@ def _track_audit(run: Run[Any], passed: bool, metrics: dict[str, float], folder:
     tags = {**about, AUDIT_NUMBER: str(newest_audit(about) + 1)}
     tags |= {"dpal.audit": outcome, "dpal.state": f"audit {outcome}", **prefect_tag(), **SOURCE}
     tags[NOTE] = (
-        f"An audit of {run.noun} `{run.name}`: its own code, attacked on made-up records. It "
-        f"{outcome}, and charges nothing. What was attacked and measured is in `audit/` among the "
-        "artifacts."
+        f"An audit of {run.noun} `{run.name}`: its own code, attacked on public or made-up "
+        f"records. It {outcome}, and charges nothing. What was attacked and measured is in "
+        "`audit/` among the artifacts."
     )
     day = day_of_plan([run.name], run.known_entries())
     with finished_run(None, f"{run.name}/audit", tags, day=day) as told:
