@@ -46,6 +46,7 @@ from flows.ops.work_pools import Change, Done, set_up_pool
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.responses import DeploymentResponse
     from prefect.events.schemas.automations import Automation, AutomationCore
 
 _ANCHOR = datetime(2026, 1, 1, tzinfo=UTC)  # intervals count from here, whoever deploys
@@ -91,8 +92,7 @@ def take_down(client: SyncPrefectClient, only: Sequence[Deployment] = ()) -> lis
     flows = {flow.id: flow.name for flow in _all(client.read_flows)}
     for there in _all(client.read_deployments):
         name = f"{flows.get(there.flow_id)}/{there.name}"
-        ours = TAG in there.tags and str(there.entrypoint).startswith("flows.")
-        if ours and (not names or name in names):
+        if _is_of_dpal(there) and (not names or name in names):
             client.delete_deployment(there.id)
             done.append(Change(kind="deployment", name=name, done=Done.REMOVED))
         else:
@@ -256,6 +256,12 @@ def _is_ours(there: DeploymentSchedule, own: Sequence[DeploymentScheduleCreate])
         return there.slug == _OURS
     anchor = getattr(there.schedule, "anchor_date", None)
     return anchor == _ANCHOR or _times([there]) == _times(own)
+
+
+def _is_of_dpal(there: DeploymentResponse) -> bool:
+    """Whether a deployment is one of ours: of a checkout, or of a wheel, where all lies in dpal."""
+    entrypoint = str(there.entrypoint).removeprefix("dpal.")
+    return TAG in there.tags and entrypoint.startswith("flows.")
 
 
 def _again(there: DeploymentSchedule) -> DeploymentScheduleCreate:

@@ -182,6 +182,27 @@ def test_twice_changes_nothing_and_removing_leaves_nothing(orchestrated, workpla
         assert take_down(client) == []
 
 
+def test_what_a_wheel_deployed_is_removed_and_nothing_of_others(orchestrated):
+    """In a wheel, flows lie in `dpal`; others may use our tag for flows of theirs."""
+    places = {"wheel": "dpal.flows.audit.audit_run", "theirs": "other.flows.audit.audit_run"}
+    with get_client(sync_client=True) as client:
+        set_up(client, [WorkPool(name="gpu", limit=1)], [])
+        flow = client.create_flow_from_name("audit")
+        made = {
+            name: client.create_deployment(
+                flow_id=flow, name=name, entrypoint=place, tags=["dpal"], work_pool_name="gpu"
+            )
+            for name, place in places.items()
+        }
+        try:
+            done = {change.name: change.done for change in take_down(client)}
+            assert "audit/theirs" not in done
+            assert (done["audit/wheel"], done["gpu"]) == (Done.REMOVED, Done.KEPT)
+        finally:
+            client.delete_deployment(made["theirs"])
+            take_down(client)
+
+
 def test_looks_that_an_earlier_version_scheduled_are_taken_off_the_clock(orchestrated, workplace):
     """Else a run a minute would go on for ever beside the desk."""
     Path("watch.yaml").write_text(yaml.safe_dump(watch_values(name="clocked")))
