@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,17 +23,22 @@ def end_with(parent: int) -> None:
     os._exit(1)
 
 
-def create_app() -> ASGIApp:
-    """Prefect's application, for whoever calls this machine by its address.
+def create_app(port: int) -> ASGIApp:
+    """Prefect's application, for programs that call this machine by its address.
 
-    A page in a browser that lets its own name point here (DNS rebinding) is refused.
+    It has no pages, and no page in a browser is answered: none that lets its own name point here
+    (DNS rebinding), and none of another origin, by web sockets neither, which CORS is no door for.
+
+    Args:
+      port: on which it is called.
     """
     from prefect.server.api.server import create_app as create_prefect
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
     from flows.ops.wait_for_database import BusyDatabase
+    from tasks.web_guard import WebGuard, content_policy
 
-    return TrustedHostMiddleware(BusyDatabase(create_prefect()), allowed_hosts=["127.0.0.1"])
+    served, own = BusyDatabase(create_prefect()), f"http://127.0.0.1:{port}"
+    return WebGuard(served, origins=(own,), policy=content_policy())
 
 
 def main() -> None:
@@ -41,8 +47,10 @@ def main() -> None:
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     import uvicorn  # takes seconds on a busy machine, and the parent may end meanwhile
 
-    config = uvicorn.Config(create_app, factory=True, lifespan="on", log_level="error")
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=bound)])
+    listening = socket.socket(fileno=bound)
+    app = partial(create_app, listening.getsockname()[1])
+    config = uvicorn.Config(app, factory=True, lifespan="on", log_level="error")
+    uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":

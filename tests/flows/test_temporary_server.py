@@ -15,6 +15,9 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from flows.ops import temporary_server, temporary_server_process
 from flows.ops.temporary_server import PrefectNotStarted, Stillness, TemporaryServer
@@ -177,15 +180,21 @@ def test_a_run_that_is_ended_leaves_no_server_and_no_open_pipe(tmp_path, sent, c
 
 
 @pytest.mark.slow
-def test_a_page_whose_name_points_here_is_refused(tmp_path, monkeypatch):
-    """A browser sends the name of the page's own host (DNS rebinding)."""
+def test_programs_are_answered_and_pages_are_refused(tmp_path, monkeypatch):
+    """A page calls by its own host's name (DNS rebinding), or from its own origin."""
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    server = TemporaryServer()
+    server, page = TemporaryServer(), "http://page.example"
     try:
         server.wait_until_ready(print)
-        at = f"http://127.0.0.1:{server.port}/api/health"
-        assert httpx.get(at).status_code == 200
-        assert httpx.get(at, headers={"Host": f"page.example:{server.port}"}).status_code == 400
+        here = f"127.0.0.1:{server.port}/api"
+        assert httpx.get(f"http://{here}/health").status_code == 200
+        for sent in ({"Host": f"page.example:{server.port}"}, {"Origin": page}):
+            assert httpx.get(f"http://{here}/health", headers=sent).status_code == 403
+        events = f"ws://{here}/events/out"
+        with connect(events):
+            pass
+        with pytest.raises(InvalidStatus):
+            connect(events, origin=Origin(page))
     finally:
         server.stop()
 
