@@ -185,6 +185,7 @@ def label_studio_service(stack: Stack) -> Service:
         "COLLECT_ANALYTICS": "false",
         "SENTRY_DSN": "",
         "FRONTEND_SENTRY_DSN": "",
+        "LATEST_VERSION_CHECK": "false",  # it would ask pypi.org
     }
     if stack.postgres:
         url = sa.make_url(database_url(stack.postgres, "label_studio"))

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import yaml
 from prefect.client.orchestration import SyncPrefectClient
 
 from dpal.config.campaign import parse_config
@@ -25,6 +26,7 @@ from flows.ops.databases import make_databases
 from flows.ops.serve import (
     _AUTH,
     Stack,
+    label_studio_service,
     mlflow_service,
     prefect_service,
     require_free,
@@ -33,7 +35,7 @@ from flows.ops.serve import (
 from flows.ops.supervisor import ServeError, Service, Supervisor
 from tasks.allow_list import read_allow_list
 from tasks.tracking.server_app import ADMIN
-from tests.conftest import command, small_values, write_config
+from tests.conftest import ROOT, command, small_values, write_config
 from tests.flows.calling import call, sentence
 
 
@@ -137,6 +139,14 @@ def test_workers_of_an_earlier_version_keep_prefects_password(tmp_path):
     assert "0123456789" not in stack.mlflow_passwords.values()
     (secrets / "prefect").unlink()
     assert "0123456789" not in stack.environment["PREFECT_API_AUTH_STRING"], "removed for good"
+
+
+def test_label_studio_asks_nobody_outside(tmp_path):
+    told = label_studio_service(stack_in(tmp_path, label_studio="label-studio")).environment
+    quiet = yaml.safe_load((ROOT / "mlflow" / "compose.yaml").read_text())["services"]
+    for environment in (told, quiet["label-studio"]["environment"]):
+        assert environment["COLLECT_ANALYTICS"] == environment["LATEST_VERSION_CHECK"] == "false"
+        assert environment["SENTRY_DSN"] == environment["FRONTEND_SENTRY_DSN"] == ""
 
 
 def test_servers_answer_to_their_own_names_only(tmp_path):
