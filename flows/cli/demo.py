@@ -17,7 +17,7 @@ _DATA = Path("data")
 
 
 def demo() -> None:
-    """Run a whole campaign on handwritten digits, in this folder: two minutes, no settings.
+    """Run a whole campaign on handwritten digits, in this folder: about a minute, no settings.
 
     Writes digits.yaml and data/ first, over nothing that is there; typed again, goes on with it.
     """

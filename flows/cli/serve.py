@@ -38,7 +38,9 @@ _LOCAL = "127.0.0.1"
 def serve(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="[FILE.yaml]...", help="Campaigns and watches to deploy as well."),
+        typer.Argument(
+            metavar="[FILE.yaml]...", help="Runs, watches and retrainings to deploy as well."
+        ),
     ] = [],  # noqa: B006
     folder: Annotated[Path, typer.Option(help="Data, logs and passwords of the servers.")] = Path(
         "stack"
