@@ -169,9 +169,9 @@ def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
         if same and same_time and all(getattr(there, key) == value for key, value in facts.items()):
             return _told(wanted, Done.KEPT, there.schedules)
         before = "" if same_time else in_words(made)
-        if same_time:  # written anew with the rest: switched off stays switched off
-            pairs = zip(own, made, strict=True)
-            own = [wish.model_copy(update={"active": each.active}) for wish, each in pairs]
+        if made:  # written anew with the rest: switched off stays so, also at another time
+            active = any(each.active for each in made)
+            own = [wish.model_copy(update={"active": active}) for wish in own]
         done = Done.CHANGED
     schedules = own + theirs
     client.create_deployment(

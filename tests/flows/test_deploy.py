@@ -227,7 +227,7 @@ def test_looks_that_an_earlier_version_scheduled_are_taken_off_the_clock(orchest
 
 
 def test_schedules_that_a_person_made_stay_and_are_told(orchestrated, workplace):
-    """Those of the settings are replaced by what the settings say now."""
+    """Those of the settings are replaced by what they say now, and stay off where they were."""
     file = workplace / "c.yaml"
     dated = from_file(write_config(file, name="dated", runtime__cron="0 6 * * 1"))
     by_hand: list[SCHEDULE_TYPES] = [
@@ -253,11 +253,11 @@ def test_schedules_that_a_person_made_stay_and_are_told(orchestrated, workplace)
         take_down(client)
     assert "by cron 0 6 * * 1 (UTC) (switched off)" in same and by_hand_told in same
     now, gone = later.split("; no longer ")
-    assert "by cron 0 7 * * 1 (UTC)" in now and by_hand_told in now
+    assert "by cron 0 7 * * 1 (UTC) (switched off)" in now and by_hand_told in now
     assert "FREQ=WEEKLY;BYDAY=MO (Asia/Tokyo)" in now and "\n" not in now
     assert gone == "by cron 0 6 * * 1 (UTC) (switched off)"
     now, gone = never.split("; no longer ")
-    assert gone == "by cron 0 7 * * 1 (UTC)"
+    assert gone == "by cron 0 7 * * 1 (UTC) (switched off)"
     assert by_hand_told in now and "cron" not in now
     assert {type(each.schedule) for each in left} == {IntervalSchedule, RRuleSchedule}
 
