@@ -57,7 +57,13 @@ def prefect_server() -> Iterator[SyncPrefectClient]:
             "`dpal serve` or `python -m flows.ops.prefect_app`, then type the same again"
         ) from error
     except httpx.HTTPStatusError as error:
-        if error.response.status_code in (401, 403):
+        status, said = error.response.status_code, error.response.text[:200]
+        if status == 403 and is_cloud(place):  # it knows the key: what that may, Cloud says
+            raise DeployError(
+                f"Prefect at {place} does not allow that ({said}); what was made so far stays, set "
+                "PREFECT_API_KEY to one that may do it, or see what the account's plan has"
+            ) from error
+        if status in (401, 403):
             wanted = (
                 "key; set PREFECT_API_KEY to one of your account that may use this workspace"
                 if is_cloud(place)
@@ -66,6 +72,6 @@ def prefect_server() -> Iterator[SyncPrefectClient]:
             )
             raise DeployError(f"Prefect at {place} wants another {wanted}") from error
         raise DeployError(
-            f"Prefect at {place} refused ({error.response.status_code}: "
-            f"{error.response.text[:200]}); what was made so far stays, type the same again"
+            f"Prefect at {place} refused ({status}: {said}); what was made so far stays, type the "
+            "same again"
         ) from error

@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from uuid import uuid4
 
@@ -149,6 +151,42 @@ def test_no_server_is_one_sentence(workplace, monkeypatch):
         prefect_server(),
     ):
         pass
+
+
+class Forbidding(BaseHTTPRequestHandler):
+    """Whoever asks has a key, and may not do this: so say plans of an account."""
+
+    def do_POST(self) -> None:
+        said = b'{"detail": "PLAN-HAS-NONE"}'
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_what_cloud_does_not_allow_is_told_in_its_words():
+    from prefect.settings import (
+        PREFECT_API_KEY,
+        PREFECT_API_URL,
+        PREFECT_CLOUD_API_URL,
+        temporary_settings,
+    )
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forbidding) as cloud:
+        threading.Thread(target=cloud.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{cloud.server_port}/api"
+        told = {PREFECT_CLOUD_API_URL: url, PREFECT_API_URL: f"{url}/accounts/a/workspaces/w",
+                PREFECT_API_KEY: "pnu_ofATest"}  # fmt: skip
+        with (
+            temporary_settings(updates=told),
+            pytest.raises(DeployError, match="PLAN-HAS-NONE"),
+            prefect_server() as client,
+        ):
+            client.read_work_pools()
+        cloud.shutdown()
 
 
 @pytest.mark.slow
