@@ -7,7 +7,12 @@ from contextlib import contextmanager
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, PREFECT_CLOUD_API_URL
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_KEY,
+    PREFECT_API_URL,
+    PREFECT_CLOUD_API_URL,
+)
 
 from dpal.errors import DpalError
 
@@ -35,13 +40,19 @@ def prefect_server() -> Iterator[SyncPrefectClient]:
     """A connection to the server that PREFECT_API_URL names.
 
     Raises:
-      DeployError: none is named, it does not answer, wants another password, or refuses.
+      DeployError: none is named, it does not answer, wants another password, or refuses; or a
+        password is set that Cloud must not see.
     """
     place = PREFECT_API_URL.value()
     if not place:
         raise DeployError(
             "no Prefect server is named; set PREFECT_API_URL=http://HOST:4200/api, or start "
             "everything on this machine with: dpal serve"
+        )
+    if is_cloud(place) and PREFECT_API_AUTH_STRING.value():
+        raise DeployError(
+            "PREFECT_API_AUTH_STRING is set, and Prefect's client would send that password to "
+            f"{place} in place of the key; unset it. Nothing was sent"
         )
     try:
         with get_client(sync_client=True) as client:

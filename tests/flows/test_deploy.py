@@ -189,6 +189,26 @@ def test_what_cloud_does_not_allow_is_told_in_its_words():
         cloud.shutdown()
 
 
+def test_a_password_of_ones_own_server_is_not_sent_to_cloud():
+    """Prefect's client sends it in place of the key."""
+    from prefect.settings import (
+        PREFECT_API_AUTH_STRING,
+        PREFECT_API_URL,
+        PREFECT_CLOUD_API_URL,
+        temporary_settings,
+    )
+
+    cloud = "http://127.0.0.1:9/api"
+    told = {PREFECT_CLOUD_API_URL: cloud, PREFECT_API_URL: f"{cloud}/accounts/a/workspaces/w",
+            PREFECT_API_AUTH_STRING: "dpal:secret"}  # fmt: skip
+    with (
+        temporary_settings(updates=told),
+        pytest.raises(DeployError, match="PREFECT_API_AUTH_STRING"),
+        prefect_server() as client,
+    ):
+        client.read_work_pools()
+
+
 @pytest.mark.slow
 def test_twice_changes_nothing_and_removing_leaves_nothing(orchestrated, workplace):
     own = [from_file(write_config(workplace / "c.yaml", name="dated", runtime__cron="0 6 * * 1"))]
