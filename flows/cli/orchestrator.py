@@ -19,11 +19,16 @@ def starting_prefect() -> Iterator[None]:
 
     Raises:
       PrefectNotStarted: the server ended, or made no progress.
+      DeployError: one is named that must not be sent what is set.
     """
     with _loading():
         from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE
 
-        if PREFECT_API_URL.value() or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value():
+        from flows.ops.prefect_connection import require_no_password_for_cloud
+
+        if place := PREFECT_API_URL.value():
+            require_no_password_for_cloud(place)
+        if place or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value():
             yield
             return
         from prefect.server.api.server import SubprocessASGIServer  # takes two seconds to import

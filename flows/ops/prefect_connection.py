@@ -35,6 +35,19 @@ def key_header(api: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"} if secret and is_cloud(api) else {}
 
 
+def require_no_password_for_cloud(api: str) -> None:
+    """Requires that Cloud is not told the password of a server of one's own.
+
+    Raises:
+      DeployError: Prefect's client would send it, in place of the key.
+    """
+    if is_cloud(api) and PREFECT_API_AUTH_STRING.value():
+        raise DeployError(
+            "PREFECT_API_AUTH_STRING is set, and Prefect's client would send that password to "
+            f"{api} in place of the key; unset it. Nothing was sent"
+        )
+
+
 @contextmanager
 def prefect_server() -> Iterator[SyncPrefectClient]:
     """A connection to the server that PREFECT_API_URL names.
@@ -49,11 +62,7 @@ def prefect_server() -> Iterator[SyncPrefectClient]:
             "no Prefect server is named; set PREFECT_API_URL=http://HOST:4200/api, or start "
             "everything on this machine with: dpal serve"
         )
-    if is_cloud(place) and PREFECT_API_AUTH_STRING.value():
-        raise DeployError(
-            "PREFECT_API_AUTH_STRING is set, and Prefect's client would send that password to "
-            f"{place} in place of the key; unset it. Nothing was sent"
-        )
+    require_no_password_for_cloud(place)
     try:
         with get_client(sync_client=True) as client:
             yield client

@@ -26,6 +26,7 @@ from prefect.events import EventTrigger, ResourceSpecification
 
 from dpal.errors import ConfigError
 from flows.cli.deploy import make
+from flows.cli.orchestrator import starting_prefect
 from flows.ops import mlflow_accounts, prefect_app
 from flows.ops.automations import SILENT, crash_silent_runs, tell_people
 from flows.ops.deploy import set_up, take_down
@@ -201,12 +202,13 @@ def test_a_password_of_ones_own_server_is_not_sent_to_cloud():
     cloud = "http://127.0.0.1:9/api"
     told = {PREFECT_CLOUD_API_URL: cloud, PREFECT_API_URL: f"{cloud}/accounts/a/workspaces/w",
             PREFECT_API_AUTH_STRING: "dpal:secret"}  # fmt: skip
-    with (
-        temporary_settings(updates=told),
-        pytest.raises(DeployError, match="PREFECT_API_AUTH_STRING"),
-        prefect_server() as client,
-    ):
-        client.read_work_pools()
+    for connected in (prefect_server, starting_prefect):
+        with (
+            temporary_settings(updates=told),
+            pytest.raises(DeployError, match="PREFECT_API_AUTH_STRING"),
+            connected(),
+        ):
+            pytest.fail("it went on")
 
 
 @pytest.mark.slow
