@@ -11,9 +11,10 @@ Source:
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,10 +23,12 @@ from numpy.typing import NDArray
 
 from dpal.files.atomic_writes import make_private, writing
 
-Rows = NDArray[Any]  # structured, with the fields of WIDE
+Rows = NDArray[Any]  # structured, with the fields of WIDE, or of NARROW
 
 WIDE = np.dtype([("high", "<u8"), ("low", "<u8")])
+NARROW = np.dtype([("high", "<u8")])
 IN_MEMORY = 2**25  # bytes of one array, or of runs, that need no file
+SHARED = Path(tempfile.gettempdir())  # for files without a name, under salts that are not kept
 _STRETCH = 1 << 20  # rows, about
 
 
@@ -107,11 +110,14 @@ class HashRuns:
 
         Args:
           folder: where runs lie that memory has no room for; private.
-          dtype: of a row: the fields of WIDE, and others.
+          dtype: of a row: the fields of WIDE or of NARROW, and others.
         """
         self._folder, self._dtype = folder, dtype
+        self._hash = [name for name in WIDE.names or () if name in (dtype.names or ())]
+        self._fresh: list[Rows] = []  # of the next run, as they came
         self._runs: list[Rows] = []
-        self._held = 0  # bytes in memory
+        self._mapped: list[mmap.mmap] = []
+        self._held = 0  # bytes of runs in memory
         self.size = 0
 
     def add(self, rows: Rows) -> None:
@@ -122,21 +128,18 @@ class HashRuns:
         """
         if not rows.size:
             return
-        run = rows[np.argsort(rows["high"], kind="stable")]
-        self.size += run.size
-        if self._held + run.nbytes <= IN_MEMORY:
-            self._held += run.nbytes
-            self._runs.append(run)
-            return
-        with writing(self._folder):
-            make_private(self._folder)
-            with tempfile.TemporaryFile(dir=self._folder) as file:
-                file.write(run.view(np.uint8).data)
-                file.flush()
-                self._runs.append(np.memmap(file, self._dtype, "r", shape=run.shape))
+        self.size += rows.size
+        self._fresh.append(rows)
+        if 2 * sum(own.nbytes for own in self._fresh) >= IN_MEMORY:
+            self._end_run()
 
     def in_order(self) -> Iterator[Rows]:
-        """Yields stretches of all rows, by their hashes; equal ones are together, as they came."""
+        """Yields stretches of all rows, by their hashes; equal ones are together, as they came.
+
+        Raises:
+          StorageError: there is no room in the folder.
+        """
+        self._end_run()
         stretches = 1 + self.size // _STRETCH
         edges = [(number << 64) // stretches for number in range(1, stretches)]
         cuts = [
@@ -150,7 +153,38 @@ class HashRuns:
             ]
             if any(part.size for part in parts):
                 rows = np.concatenate(parts)
-                yield rows[np.lexsort((rows["low"], rows["high"]))]
+                del parts
+                for mapped in self._mapped:  # what was read of it is no longer this process's
+                    mapped.madvise(mmap.MADV_DONTNEED)
+                yield _sorted(rows, self._hash)
+
+    def _end_run(self) -> None:
+        """Sorts what came since the last run, and lays it down where memory has no room for it."""
+        if not self._fresh:
+            return
+        run = np.concatenate(self._fresh)
+        self._fresh = []
+        run = _sorted(run, ["high"])
+        if self._held + run.nbytes <= IN_MEMORY:
+            self._held += run.nbytes
+            self._runs.append(run)
+            return
+        with writing(self._folder):
+            make_private(self._folder)
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                file.write(run.view(np.uint8).data)
+                file.flush()
+                self._mapped.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._runs.append(np.frombuffer(self._mapped[-1], self._dtype))
+
+
+def _sorted(rows: Rows, names: Sequence[str]) -> Rows:
+    """Rows in the order of some fields, the first of them first; equal ones as they come."""
+    if rows.dtype == NARROW:
+        return np.sort(rows["high"]).view(NARROW)
+    if len(names) == 1:
+        return rows[np.argsort(rows[names[0]], kind="stable")]
+    return rows[np.lexsort([rows[name] for name in reversed(names)])]
 
 
 def first_of_equal(rows: Rows) -> NDArray[np.bool_]:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpal.data.hash_runs import NARROW, SHARED, HashRuns
 from dpal.data.known_files import LearnedFiles
 from dpal.data.known_records import hashed
 from dpal.data.label_columns import classes_in
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
-from dpal.data.readers import RawBatch, apply_extractor, decoded_of, raw_batches
+from dpal.data.readers import RawBatch, apply_extractor, decoded_of, name_hashes, raw_batches
 from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Content, Role, Source
 from dpal.errors import DataError
@@ -29,6 +31,7 @@ _KINDS = {
 
 
 _MOST_LOADED = 2**34
+_COMPARED = 2**16  # hashes whose names are compared in one pass
 _DARK = 4096  # of 65,536 levels: the sixteenth of the range that 12 of 16 bits fill
 
 
@@ -55,19 +58,21 @@ class Inventory:
     files: tuple[KnownFile, ...] = field(default=(), compare=False, repr=False)
 
 
+# Of a row that was seen: hashes of its content, equal where a model sees the same, and its name.
+SEEN = np.dtype([("high", "<u8"), ("name", "<u8")])
+
+
 @dataclass(eq=False)
 class RowHashes:
-    """What tells the rows of two files apart, 16 bytes a row; of this process alone.
+    """What tells the rows of two files apart; of this process alone.
 
     Attributes:
       salt: 32 bytes under which contents are hashed, the same for files that are compared.
-      names: of each row, once the file was read.
-      contents: likewise, equal where a model sees the same.
+      rows: once the file was read: SEEN of each row, on disk where they are many.
     """
 
     salt: bytes
-    names: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
-    contents: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    rows: HashRuns = field(default_factory=lambda: HashRuns(SHARED, SEEN))
 
 
 def inspect(
@@ -78,7 +83,8 @@ def inspect(
 ) -> Inventory:
     """Reads every row once: names unique, records decodable, labels as they should be.
 
-    Memory: eight bytes a row for the names, and as many for what was `seen`.
+    Memory does not grow with the file. A long one takes room in the system's folder for temporary
+    files: eight bytes a row for the names, and sixteen for what was `seen`.
 
     Args:
       source: the file and its role.
@@ -87,16 +93,17 @@ def inspect(
 
     Raises:
       DataError: the first thing found wrong, with its row number.
+      StorageError: there is no room for hashes.
     """
-    hashes: list[NDArray[np.uint64]] = []
-    contents: list[NDArray[np.uint64]] = []
+    hashes = HashRuns(SHARED, NARROW)
     shape: tuple[int, ...] | None = None
     rows, classes, fully_labeled = 0, 0, source.label_column is not None
     present, brightest = set[int](), 0
     columns = [name for name in source.columns if name != "split"]
     learned = LearnedFiles()
     for batch in raw_batches(source, columns, large=True, learned=learned):
-        hashes.append(_name_hashes(batch))
+        names = _name_hashes(batch)
+        hashes.add(names.view(NARROW))
         column = batch.table.column(source.content.value)
         if source.content is Content.IMAGE:
             _require_one_depth(source, column, batch)
@@ -116,13 +123,18 @@ def inspect(
             brightest = max(brightest, int(records.numpy().max()))
         if seen is not None:
             read = KINDS[source.content].contents(column, records, rows=batch.numbers)
-            contents.append(hashed(read, seen.salt))
+            told = np.empty(names.size, SEEN)
+            told["high"], told["name"] = hashed(read, seen.salt), names
+            seen.rows.add(told)
         if source.label_column:
             labels = batch.table.column(source.label_column)
             fully_labeled &= labels.null_count == 0
-            names = len(source.class_names)
             classes = classes_in(
-                labels, source.task, known=classes, rows=batch.numbers, names=names
+                labels,
+                source.task,
+                known=classes,
+                rows=batch.numbers,
+                names=len(source.class_names),
             )
             if source.task is Task.SINGLE_LABEL:
                 present |= set(pc.unique(pc.drop_null(labels)).to_pylist())
@@ -136,11 +148,7 @@ def inspect(
                 "out by a coin for each; take another share, or name a file of validation records"
             )
         raise DataError(f"{source.name} has no rows{wanted}; a campaign needs some")
-    names_seen = np.concatenate(hashes)
-    hashes.clear()  # eight bytes a row, before they are sorted
-    _require_unique(names_seen, source)
-    if seen is not None:
-        seen.names, seen.contents = names_seen, np.concatenate(contents)
+    _require_unique(hashes, source)
     if source.role is Role.VALIDATION and rows * records[:1].nbytes > _MOST_LOADED:
         raise DataError(
             f"{source.name} has {rows:,} records of {records[:1].nbytes:,} bytes each, and a "
@@ -153,10 +161,10 @@ def inspect(
             "65,535, so that a model would see them nearly black; they seem to hold 12 bits or "
             "fewer, bring their values to the whole range"
         )
-    names = len(source.class_names)
-    if source.task is Task.MULTI_LABEL and classes and names not in (0, classes):
+    named = len(source.class_names)
+    if source.task is Task.MULTI_LABEL and classes and named not in (0, classes):
         raise DataError(
-            f"{source.name} names {names} labels in its metadata (class_names) and its rows have "
+            f"{source.name} names {named} labels in its metadata (class_names) and its rows have "
             f"{classes}; bring both to one number"
         )
     return Inventory(
@@ -240,20 +248,25 @@ def _name_hashes(batch: RawBatch) -> NDArray[np.uint64]:
     if ids.null_count:
         position = int(pc.index(pc.is_null(ids), True).as_py())
         raise row_error(batch.numbers, position, "has no id; give every record a unique name")
-    return np.array([hash(name) for name in ids.to_pylist()], dtype=np.int64).view(np.uint64)
+    return name_hashes(ids)
 
 
-def _require_unique(hashes: NDArray[np.uint64], source: Source) -> None:
-    """Compares 64-bit hashes, and reads the file again only if two agree."""
-    ordered = np.sort(hashes)
-    repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
-    if not repeated:
-        return
-    seen: dict[str, str] = {}
-    for batch in raw_batches(source, ["id"]):
-        for position, name in enumerate(batch.table.column("id").to_pylist()):
-            if np.int64(hash(name)).view(np.uint64) not in repeated:
-                continue
+def _require_unique(hashes: HashRuns, source: Source) -> None:
+    """Compares 64-bit hashes, and names themselves where two agree: those are read again."""
+    for rows in hashes.in_order():
+        ordered = rows["high"]
+        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        for first in range(0, repeated.size, _COMPARED):
+            _require_other_names(repeated[first : first + _COMPARED], source)
+
+
+def _require_other_names(repeated: NDArray[np.uint64], source: Source) -> None:
+    """Requires that names of the same hash are others; of each a digest is in memory."""
+    seen: dict[bytes, str] = {}
+    for batch in raw_batches(source, ["id"], large=True):
+        ids = batch.table.column("id")
+        for position in np.flatnonzero(np.isin(_name_hashes(batch), repeated)).tolist():
+            name = sha256(ids[position].as_py().encode()).digest()
             if name in seen:
                 raise row_error(
                     batch.numbers,

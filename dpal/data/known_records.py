@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from dpal.data.hash_runs import WIDE
+from dpal.data.hash_runs import SHARED, WIDE
 from dpal.data.likeness import KINDS, WAYS, Described, Sketches
 from dpal.data.parquet import row_error, schema_of
 from dpal.data.readers import BATCH_ROWS, RawBatch, decode, raw_batches
@@ -54,7 +52,6 @@ COMMONPLACE = 0.1
 SLAB_ROWS = 1 << 18  # of a pool that are looked up together
 _WINDOW = 1 << 20  # sketches that are compared at once
 _ALL = slice(None)
-_SHARED = Path(tempfile.gettempdir())  # for files without a name, under salts that are not kept
 
 OnRows = Callable[[int], object]
 
@@ -264,7 +261,7 @@ class KnownRecords:
 
 def marks_as_block(marks: Marks, key: MarkKey) -> KnownRecords:
     """Records as if they were a data set of one block."""
-    maker = IndexPartMaker(_SHARED, way=marks.way, width=marks.sketches.shape[1], salt=key.salt)
+    maker = IndexPartMaker(SHARED, way=marks.way, width=marks.sketches.shape[1], salt=key.salt)
     blocks = np.zeros(marks.telling.size, np.int32)
     marks.put(maker, _ALL, rows=np.arange(blocks.size), content_blocks=blocks)
     return KnownRecords({key: [maker.part(blocks)]}, key)
@@ -278,7 +275,7 @@ def pool_as_block(source: Source, key: MarkKey) -> KnownRecords:
       StorageError: there is no room in the system's folder for temporary files.
     """
     kind = KINDS[source.content]
-    maker = IndexPartMaker(_SHARED, way=kind.WAY, width=kind.WIDTH, salt=key.salt)
+    maker = IndexPartMaker(SHARED, way=kind.WAY, width=kind.WIDTH, salt=key.salt)
     for _, marks in slabs(source, [key]):
         blocks = np.zeros(marks[key].telling.size, np.int32)
         rows = np.arange(maker.size, maker.size + blocks.size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpal.data.hash_runs import NARROW, SHARED, HashRuns
 from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
 from dpal.data.parquet import LARGE_ROWS
-from dpal.data.readers import raw_batches, records_of
+from dpal.data.readers import name_hashes, raw_batches, records_of
 from dpal.data.records import GROUP
 from dpal.data.records import LabeledSet as LabeledSet
 from dpal.data.records import load_labeled as load_labeled
@@ -30,6 +31,8 @@ from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.atomic_writes import write_private_parquet
 from dpal.labels import Label, Task
+
+Number = TypeVar("Number", np.int16, np.int64)
 
 UNLABELED = -1
 RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked again
@@ -39,6 +42,7 @@ ASIDE = -4  # unlabeled, and no candidate of queries: secret coins decided so
 _SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
 _WITH_CANDIDATES = _SELECTION.append(pa.field("candidate", pa.bool_()))
 _NOTED = b"dpal.noted"
+_WANTED = np.dtype([*NARROW.descr, ("wanted", "?")])  # of an earlier state, or of the pool
 _MERGED_ROWS = 2**18  # names are looked up in a table that Arrow makes anew for each batch
 
 
@@ -51,14 +55,23 @@ def group_column(state: Path) -> NDArray[np.int64] | None:
     """Reads the group of each row, as `write_start` was given it; None where there are none."""
     if GROUP not in pq.read_schema(state).names:
         return None
-    column = pq.read_table(state, columns=[GROUP]).column(GROUP)
-    return np.asarray(column.to_numpy(), dtype=np.int64)
+    return _column(state, GROUP, np.int64)
 
 
 def cohort_column(state: Path) -> NDArray[np.int16]:
     """Reads which cohort each row is in, or which of the codes above; two bytes a row."""
-    column = pq.read_table(state, columns=["cohort"]).column("cohort")
-    return np.asarray(column.to_numpy(), dtype=np.int16)
+    return _column(state, "cohort", np.int16)
+
+
+def _column(state: Path, name: str, dtype: type[Number]) -> NDArray[Number]:
+    """Reads a column batch by batch, so that it is in memory once."""
+    first = 0
+    with pq.ParquetFile(state) as file:
+        values = np.empty(file.metadata.num_rows, dtype)
+        for batch in file.iter_batches(LARGE_ROWS, columns=[name]):
+            values[first : first + batch.num_rows] = batch.column(0)
+            first += batch.num_rows
+    return values
 
 
 def write_start(
@@ -359,19 +372,24 @@ def _labels_in(table: pa.Table) -> dict[str, Label]:
 
 
 def holds_all(source: Source, state: Path) -> bool:
-    """Whether every record of an earlier campaign's state is in a pool, by id."""
+    """Whether every record of an earlier campaign's state is in a pool, by hashes of their ids."""
+    hashes = HashRuns(SHARED, _WANTED)
 
-    def hashed(names: pa.Array) -> NDArray[np.int64]:
-        return np.array([hash(name) for name in names.cast(pa.string()).to_pylist()], np.int64)
+    def add(names: pa.Array, *, wanted: bool) -> None:
+        rows = np.empty(len(names), _WANTED)
+        rows["high"], rows["wanted"] = name_hashes(names), wanted
+        hashes.add(rows)
 
-    here = [hashed(batch.table.column(0)) for batch in raw_batches(source, ["id"], large=True)]
-    pool_hashes = np.sort(np.concatenate(here))
+    for batch in raw_batches(source, ["id"], large=True):
+        add(batch.table.column(0), wanted=False)
     with pq.ParquetFile(state) as file:
         for batch in file.iter_batches(columns=["id"]):
-            wanted = hashed(batch.column("id"))
-            positions = np.minimum(np.searchsorted(pool_hashes, wanted), pool_hashes.size - 1)
-            if (pool_hashes[positions] != wanted).any():
-                return False
+            add(batch.column("id"), wanted=True)
+    for rows in hashes.in_order():
+        here = rows["high"][~rows["wanted"]]
+        wanted = rows["high"][rows["wanted"]]
+        if not np.isin(wanted, here).all():
+            return False
     return True
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpal.data.inspect_rows import Inventory, RowHashes
+from dpal.data.hash_runs import Rows
+from dpal.data.inspect_rows import SEEN, Inventory, RowHashes
 from dpal.data.known_records import COINCIDENCE
 from dpal.errors import DataError
 from dpal.labels import Task
@@ -111,17 +113,18 @@ def require_other_records(
     Raises:
       DataError: more of it is in the pool.
     """
-    shared = np.isin(validation.contents, pool.contents)
-    both = np.isin(validation.contents ^ (validation.names << np.uint64(1)),
-                   pool.contents ^ (pool.names << np.uint64(1)))  # fmt: skip
-    if protected and both.any():
-        raise DataError.before_release(
-            f"{{both}} of {both.size:,} rows of {names[1]} have the id and the content of rows of "
-            f"the pool {names[0]}, and a record in both would lose what is promised twice; leave "
-            "them out of one, or give other people's records ids of their own",
-            both=f"{int(both.sum()):,}",
-        )
-    copied = shared.mean() > COINCIDENCE + 2 * _alike(pool.contents)
+    own = np.concatenate([np.zeros(0, SEEN), *validation.rows.in_order()])
+    shared, both, alike = np.zeros(own.size, bool), np.zeros(own.size, bool), 0
+    for rows in pool.rows.in_order():
+        contents = rows["high"].copy()
+        alike += _alike(contents)
+        places = np.minimum(np.searchsorted(contents, own["high"]), contents.size - 1)
+        found = np.flatnonzero(contents[places] == own["high"])
+        if found.size:
+            there = rows[np.isin(contents, own["high"][found])]
+            shared[found], both[found] = True, np.isin(_pairs(own[found]), _pairs(there))
+    by_chance = 2 * alike / max(1, pool.rows.size)
+    copied = shared.mean() > COINCIDENCE + by_chance
     if both.mean() > COINCIDENCE or (copied and shared.sum() > (0 if protected else _BY_CHANCE)):
         raise DataError.before_release(
             f"{{shared}} of {shared.size:,} rows of {names[1]} are rows of the pool "
@@ -131,10 +134,16 @@ def require_other_records(
         )
 
 
-def _alike(contents: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> float:
-    """Share of records that another one is like."""
-    _, counts = np.unique(contents, return_counts=True)
-    return float(counts[counts > 1].sum() / max(1, counts.sum()))
+def _alike(contents: NDArray[np.uint64]) -> int:
+    """How many of some records, in the order of their hashes, another one is like."""
+    same = np.flatnonzero(contents[1:] == contents[:-1])
+    return np.union1d(same, same + 1).size
+
+
+def _pairs(rows: Rows) -> NDArray[np.uint64]:
+    """One hash of content and name, (n,)."""
+    pairs: NDArray[np.uint64] = rows["high"] ^ (rows["name"] << np.uint64(1))
+    return pairs
 
 
 def _runs(held: Inventory, first: int) -> bool:

@@ -10,7 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpal.data import hash_runs
-from dpal.data.hash_runs import WIDE, HashRuns, RowsInOrder, array_for, first_of_equal, with_hashes
+from dpal.data.hash_runs import (
+    NARROW,
+    WIDE,
+    HashRuns,
+    RowsInOrder,
+    array_for,
+    first_of_equal,
+    with_hashes,
+)
 from dpal.errors import StorageError
 
 KIND = np.dtype([*WIDE.descr, ("row", "<i8")])
@@ -57,6 +65,39 @@ def test_rows_come_in_the_order_of_hashes_and_equal_ones_as_they_came(tmp_path, 
     # All of one hash are in one stretch.
     firsts = sum(int(first_of_equal(rows).sum()) for rows in stretches)
     assert firsts == len({(high, low) for high, low, _ in plain})
+
+
+@given(runs_of_hashes)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_hashes_of_64_bits_alone_and_with_something_beside_them(tmp_path, room, runs):
+    beside = np.dtype([*NARROW.descr, ("row", "<i8")])
+    alone, kept, plain = HashRuns(tmp_path, NARROW), HashRuns(tmp_path, beside), []
+    for run in runs:
+        rows = np.array([(high, len(plain) + at) for at, (high, _) in enumerate(run)], beside)
+        alone.add(rows["high"].copy().view(NARROW))
+        kept.add(rows)
+        plain += rows.tolist()
+    stretches = [list(runs.in_order()) for runs in (alone, kept)]
+    assert [high for rows in stretches[0] for (high,) in rows.tolist()] == [
+        high for high, _ in sorted(plain)
+    ]
+    assert [row for rows in stretches[1] for row in rows.tolist()] == sorted(plain)
+    for parts in stretches:  # all of one hash are in one stretch
+        assert sum(np.unique(rows["high"]).size for rows in parts) == len({x for x, _ in plain})
+
+
+def test_small_additions_become_few_runs_and_memory_holds_some(tmp_path, monkeypatch):
+    monkeypatch.setattr(hash_runs, "IN_MEMORY", 2**12)
+    kept, drawn = HashRuns(tmp_path, NARROW), np.random.default_rng(0)
+    hashes = drawn.integers(0, 2**64, 2**14, np.uint64)
+    for part in np.split(hashes, 256):  # of half a KiB each
+        kept.add(part.view(NARROW))
+    assert len(kept._runs) == 8 * hashes.size // 2**11
+    assert sum(run.nbytes for run in kept._runs if isinstance(run.base, np.ndarray)) <= 2**12
+    [rows] = kept.in_order()
+    assert (rows["high"] == np.sort(hashes)).all()
 
 
 def test_what_lies_on_disk_has_no_name(tmp_path, room):

