@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET = range(11)
 _STRUCT = 12
 _DEEPEST = 8
+_USUAL, _LONGEST, _TIMES = 2**8, 2**24, 2**4  # bytes of a header; Arrow reads no longer ones
 
 # Numbers of fields: in a page's header; of data pages in both versions of the format, and of a
 # dictionary; in each of these.
@@ -33,10 +34,6 @@ class Stretches(Protocol):
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         """Goes to a place."""
-        ...
-
-    def tell(self) -> int:
-        """Where it is."""
         ...
 
     def read(self, size: int = -1, /) -> Any:
@@ -72,9 +69,8 @@ def pages_of(stream: Stretches, column: pq.ColumnChunkMetaData) -> Iterator[Page
         first = min(first, column.dictionary_page_offset)
     position, end, seen = first, first + column.total_compressed_size, 0
     while position < end and seen < column.num_values:
-        stream.seek(position)
         try:
-            header = _struct(stream, _DEEPEST)
+            header, position = _header(stream, position, end)
             unpacked, packed = int(header[_UNPACKED]), int(header[_PACKED])
             data = next((field for field in _DATA if field in header), None)
             about = header[_DICTIONARY] if data is None else header[data]
@@ -85,67 +81,79 @@ def pages_of(stream: Stretches, column: pq.ColumnChunkMetaData) -> Iterator[Page
             raise ValueError("a page has a negative size")
         yield Page(unpacked=unpacked, values=values)
         seen += 0 if data is None else values
-        position = stream.tell() + packed
+        position += packed
 
 
-def _struct(stream: Stretches, depth: int) -> dict[int, Any]:
+def _header(stream: Stretches, position: int, end: int) -> tuple[dict[int, Any], int]:
+    """The header at a place of a column that goes on to an end, and where the header ends."""
+    size = _USUAL
+    while True:
+        stream.seek(position)
+        content = bytes(stream.read(min(size, end - position)))
+        try:
+            fields, length = _struct(content, 0, _DEEPEST)
+        except IndexError:  # it goes on behind what was read
+            if len(content) < size or size >= _LONGEST:
+                raise EOFError from None
+            size *= _TIMES
+        else:
+            return fields, position + length
+
+
+# Each of these reads from one place of a header on, and says where what it read ends.
+
+
+def _struct(content: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     """Fields by number: numbers and structs; of other kinds nothing is kept."""
     if depth == 0:
         raise ValueError("too deep")
     fields: dict[int, Any] = {}
     number = 0
-    while (head := _byte(stream)) != _STOP:
-        kind, step = head & 0x0F, head >> 4
-        number = number + step if step else _signed(stream)
+    while (head := content[at]) != _STOP:
+        kind, step, at = head & 0x0F, head >> 4, at + 1
+        if step:
+            number += step
+        else:
+            number, at = _signed(content, at)
         if kind not in (_TRUE, _FALSE):  # these are their own value
-            fields[number] = _value(stream, kind, depth)
-    return fields
+            fields[number], at = _value(content, at, kind, depth)
+    return fields, at + 1
 
 
-def _value(stream: Stretches, kind: int, depth: int) -> Any:
+def _value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (_I16, _I32, _I64):
-        return _signed(stream)
+        return _signed(content, at)
     if kind in (_TRUE, _FALSE, _BYTE):
-        return _byte(stream)
+        return content[at], at + 1
     if kind == _DOUBLE:
-        return _skip(stream, 8)
+        return None, at + 8
     if kind == _BINARY:
-        return _skip(stream, _unsigned(stream))
+        length, at = _unsigned(content, at)
+        return None, at + length
     if kind in (_LIST, _SET):
-        head = _byte(stream)
-        count = head >> 4 if head >> 4 < 0x0F else _unsigned(stream)
+        head, at = content[at], at + 1
+        count = head >> 4
+        if count == 0x0F:
+            count, at = _unsigned(content, at)
         for _ in range(count):
-            _value(stream, head & 0x0F, depth - 1)
-        return None
+            _, at = _value(content, at, head & 0x0F, depth - 1)
+        return None, at
     if kind == _STRUCT:
-        return _struct(stream, depth - 1)
+        return _struct(content, at, depth - 1)
     raise ValueError(f"a value of kind {kind}")  # no header of a page has maps
 
 
-def _byte(stream: Stretches) -> int:
-    byte = stream.read(1)
-    if not byte:
-        raise EOFError
-    return int(byte[0])
-
-
-def _unsigned(stream: Stretches) -> int:
+def _unsigned(content: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
-    while True:
-        byte = _byte(stream)
+    while (byte := content[at]) >= 0x80:
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value
-        shift += 7
+        at, shift = at + 1, shift + 7
         if shift > 63:
             raise ValueError("a number of more than 64 bits")
+    return value | byte << shift, at + 1
 
 
-def _signed(stream: Stretches) -> int:
+def _signed(content: bytes, at: int) -> tuple[int, int]:
     """A number in zigzag coding."""
-    value = _unsigned(stream)
-    return (value >> 1) ^ -(value & 1)
-
-
-def _skip(stream: Stretches, count: int) -> None:
-    stream.seek(count, 1)
+    value, at = _unsigned(content, at)
+    return (value >> 1) ^ -(value & 1), at

@@ -267,7 +267,9 @@ def _unpacked(
             at_once = min(
                 _rows_at_once(path, file, leaves, group), LARGE_ROWS if large else BATCH_ROWS
             )
-            yield from arrow.iter_batches(at_once, row_groups=[group], columns=list(columns))
+            yield from arrow.iter_batches(
+                at_once, row_groups=[group], columns=list(columns), use_threads=len(leaves) > 1
+            )
     if learned is not None:
         learned.end()
 
@@ -339,7 +341,6 @@ def _require_readable(path: Place, first: int, batch: pa.RecordBatch, weight: in
       batch: the rows.
       weight: bytes of a record once it is decoded, 0 where that is not known.
     """
-    rows = RowNumbers(path, np.arange(first, first + batch.num_rows))
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             column.validate(full=True)
@@ -348,23 +349,27 @@ def _require_readable(path: Place, first: int, batch: pa.RecordBatch, weight: in
             if position is None:
                 raise
             raise row_error(
-                rows,
+                _rows_from(path, first, batch),
                 position,
                 f"has a {name!r} that is no text in UTF-8; write the file again in that encoding",
             ) from None
         lengths, most, unit = _lengths(column, weight)
         if lengths is None or not len(lengths) or lengths.null_count == len(lengths):
             continue
-        longest = np.asarray(pc.fill_null(lengths, 0))
+        longest = np.asarray(pc.fill_null(lengths, 0) if lengths.null_count else lengths)
         if longest.max() > most:
             position = int(longest.argmax())
             raise row_error(
-                rows,
+                _rows_from(path, first, batch),
                 position,
                 f"has {{count}} {unit} in column {name!r}, and at most {most:,} are read there; "
                 f"{_SMALLER}",
                 count=f"{longest[position]:,}",
             )
+
+
+def _rows_from(path: Place, first: int, batch: pa.RecordBatch) -> RowNumbers:
+    return RowNumbers(path, np.arange(first, first + batch.num_rows))
 
 
 def _lengths(column: pa.Array, weight: int) -> tuple[pa.Array | None, int, str]:

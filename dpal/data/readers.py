@@ -252,9 +252,9 @@ def _features(column: pa.Array, rows: RowNumbers | None) -> Tensor:
         )
     stored = column.flatten()
     values = np.asarray(stored, dtype=np.float32).reshape(len(column), -1)
-    # A sum of large numbers may overflow; one of finite numbers alone is never NaN for nothing.
+    # The sum of squares is finite only of finite numbers; that of large ones may overflow.
     with np.errstate(over="ignore", invalid="ignore"):
-        looks_whole = np.isfinite(values.sum())
+        looks_whole = np.isfinite(np.vdot(values, values))
     if not looks_whole and not (finite := np.isfinite(values).all(axis=1)).all():
         raise row_error(
             rows,

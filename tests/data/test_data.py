@@ -58,6 +58,10 @@ def test_a_sound_file_is_described(tmp_path):
     assert (found.rows, found.input_shape, found.classes, found.fully_labeled) == (3, (2,), 2, True)
 
 
+def test_large_numbers_are_numbers(tmp_path):
+    assert look(pool(tmp_path / "p.parquet", features=[[3e38, -3e38]] * 3)).input_shape == (2,)
+
+
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
@@ -68,6 +72,7 @@ def test_a_sound_file_is_described(tmp_path):
         ({"id": ["a", "b", "a"]}, "row 2 and row 0 .*same id"),
         ({"features": [[1.0, 2.0], [1.0, float("nan")], [0.0, 0.0]]}, "row 1 .*feature"),
         ({"features": [[1.0, 2.0], [1.0, float("inf")], [0.0, 0.0]]}, "row 1 .*feature"),
+        ({"features": [[3e38, 3e38], [3e38, float("-inf")], [0.0, 0.0]]}, "row 1 .*feature"),
         ({"features": [[1.0, 2.0], None, [0.0, 0.0]]}, "row 1 has no features"),
         ({"features": [[1.0, 2.0], [1.0], [0.0] * 3]}, "row 1 has 1 features .*have 2"),
         ({"features": [[], [], []]}, "row 0 has 0 features"),
