@@ -132,14 +132,14 @@ def score(
     """
     function = score_function(acquisition, task=task)
     classes = _check_shape(acquisition, function, task, probabilities)
-    record = probabilities.ndim - 2
-    others = tuple(axis for axis in range(probabilities.ndim) if axis != record)
-    sound = np.asarray(np.isfinite(probabilities).all(axis=others))
+    sound = _sound_records(probabilities)
     # One half stands in, so that no broken value enters any arithmetic.
-    values = function.compute(np.where(sound[:, None], probabilities, 0.5))
+    read = probabilities if sound is None else np.where(sound[:, None], probabilities, 0.5)
+    values = function.compute(read)
     if task is Task.MULTI_LABEL:
         values = _REDUCTIONS[over_labels](values)
-    finite = np.where(sound & np.isfinite(values), values, 0.0)
+    whole = np.isfinite(values)
+    finite = np.where(whole if sound is None else sound & whole, values, 0.0)
     bounded: Scores = np.clip(finite, 0.0, function.score_width(classes, clipped=clipped))
     return bounded if strata is None else strata.ranked(bounded, probabilities, embeddings)
 
@@ -181,6 +181,15 @@ def _check_shape(
     classes = int(probabilities.shape[-1])
     check.at_least(2 if task is Task.SINGLE_LABEL else 1, classes=classes)
     return classes
+
+
+def _sound_records(probabilities: Scores) -> NDArray[np.bool_] | None:
+    """Which records have finite values alone, (n,); None where all do, which one sum tells."""
+    if probabilities.flags.c_contiguous and np.isfinite(np.vdot(probabilities, probabilities)):
+        return None
+    record = probabilities.ndim - 2
+    others = tuple(axis for axis in range(probabilities.ndim) if axis != record)
+    return np.asarray(np.isfinite(probabilities).all(axis=others))
 
 
 def _least_confidence(probabilities: Scores) -> Scores:

@@ -137,6 +137,23 @@ def test_a_score_reads_its_own_record_only(task, acquisition, raw):
     assert score(acquisition, changed, task=task)[0] == before[0]
 
 
+@pytest.mark.parametrize(("task", "acquisition"), ALL)
+def test_scores_are_the_same_to_the_last_bit_whoever_breaks_a_model_beside_them(task, acquisition):
+    """Also where arrays lie in memory in another order."""
+    passes = score_function(acquisition, task=task).passes is not None
+    shape = (3, 200, 10) if passes else (200, 10)
+    whole = np.random.default_rng(0).dirichlet(np.ones(10), shape[:-1])
+    broken = whole.copy()
+    broken[..., -1, 4] = math.nan
+    alone = score(acquisition, whole, task=task)
+    for array in (broken, np.asfortranarray(broken), np.asfortranarray(whole)):
+        beside = score(acquisition, array, task=task)
+        order = "C" if array.flags.c_contiguous else "F"
+        assert beside[:-1] == approx(alone[:-1], rel=1e-12), order
+        assert order == "F" or (beside[:-1] == alone[:-1]).all()
+    assert score(acquisition, broken, task=task)[-1] == 0
+
+
 def test_bald_is_zero_where_passes_agree():
     agreed = rows([0.7, 0.2, 0.1], [1 / 3, 1 / 3, 1 / 3], [1, 0, 0])
     for task in Task:
