@@ -113,7 +113,7 @@ def write_start(
                 columns.append(pa.array(groups[batch.rows]))
             yield pa.record_batch(columns, schema=schema)
 
-    write_private_parquet(state, schema, batches)
+    write_private_parquet(state, schema, batches, distinct=["id"])
 
 
 def write_merged(
@@ -179,7 +179,7 @@ def write_merged(
             # How many there are may be confidential, and errors reach the orchestrator.
             raise DataError("a labeled record is not in the pool; nothing was merged")
 
-    write_private_parquet(after, schema, batches)
+    write_private_parquet(after, schema, batches, distinct=["id"])
 
 
 def write_pseudo_labeled(
@@ -214,7 +214,7 @@ def write_pseudo_labeled(
                 together = pa.array(np.where(left, cohort, cohorts).astype(np.int16))
                 yield _with_columns(batch, together, merged)
 
-    write_private_parquet(after, schema, batches)
+    write_private_parquet(after, schema, batches, distinct=["id"])
 
 
 class _JoinedGroups:
@@ -274,7 +274,7 @@ def write_selection(
                 named = [pa.array(mark[chosen]) for mark in marks]
                 yield pa.record_batch([ids, *named], schema=schema)
 
-    write_private_parquet(path, schema, batches)
+    write_private_parquet(path, schema, batches, distinct=["id"])
 
 
 def read_selection_notes(path: Path) -> dict[str, Any]:
@@ -427,7 +427,7 @@ def write_carried(before: Path, state: Path, path: Path) -> None:
                     ids = batch.column("id").filter(pa.array(chosen))
                     yield pa.record_batch([ids, pa.array(unlabeled[chosen])], schema=_SELECTION)
 
-    write_private_parquet(path, _SELECTION, batches)
+    write_private_parquet(path, _SELECTION, batches, distinct=["id"])
 
 
 def _is_among(names: pa.Array, batch: pa.RecordBatch) -> NDArray[np.bool_]:

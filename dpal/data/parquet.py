@@ -290,7 +290,10 @@ def _rows_at_once(path: Place, file: RowGroups, leaves: Sequence[int], group: in
         if listed:
             least = min(least, _rows_of_lists(column, pages))
         elif column.physical_type == "BYTE_ARRAY":
-            least = min(least, _rows_of_bytes(column, pages))
+            rows = _rows_of_bytes(column, pages)
+            if rows < least and (longest := _longest_in_dictionary(file, group, column, pages)):
+                rows = max(rows, _power_of_two(LARGE_BYTES // longest))
+            least = min(least, rows)
     return least
 
 
@@ -330,6 +333,35 @@ def _rows_of_bytes(column: pq.ColumnChunkMetaData, pages: Sequence[Page]) -> int
         return LARGE_ROWS
     largest = max((page.unpacked for page in pages), default=1)
     return _power_of_two(_READ_BYTES // max(1, largest))
+
+
+def _longest_in_dictionary(
+    file: RowGroups, group: int, column: pq.ColumnChunkMetaData, pages: Sequence[Page]
+) -> int:
+    """Bytes of the longest value that a dictionary has; 0 where it cannot be told.
+
+    A row takes these, or its part of a page that is not packed by the dictionary. What Arrow shows
+    is the dictionary of the file, and not one of its own making, if both have as many values and
+    bytes: each value lies behind four bytes with its length.
+    """
+    dictionary = pages[0] if pages and column.has_dictionary_page else None
+    if dictionary is None or dictionary.unpacked > LARGE_BYTES:
+        return 0
+    if sum(page.unpacked for page in pages) > _READ_BYTES:
+        return 0
+    name = column.path_in_schema
+    with pq.ParquetFile(
+        file, metadata=file.metadata, pre_buffer=False, read_dictionary=[name]
+    ) as arrow:
+        rows = arrow.iter_batches(1, row_groups=[group], columns=[name], use_threads=False)
+        values = next((batch.column(0) for batch in rows), None)
+    if values is None or not pt.is_dictionary(values.type):
+        return 0
+    lengths = np.asarray(pc.binary_length(values.dictionary))
+    there = lengths.size, lengths.sum(dtype=np.int64) + 4 * lengths.size
+    if there != (dictionary.values, dictionary.unpacked):
+        return 0
+    return int(lengths.max(initial=1))
 
 
 def _require_readable(path: Place, first: int, batch: pa.RecordBatch, weight: int) -> None:

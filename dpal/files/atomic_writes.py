@@ -244,22 +244,35 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_private_parquet(
-    path: Path, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]
+    path: Path,
+    schema: pa.Schema,
+    batches: Callable[[], Iterator[pa.RecordBatch]],
+    *,
+    distinct: Sequence[str] = (),
 ) -> None:
     """Streams record batches into a Parquet file that holds private content.
 
     The file carries 32 random bytes in its metadata. Its digest may therefore be
     published (in the ledger, as an MLflow tag): without the file it says nothing,
     where a bare hash would let somebody confirm a guessed record.
+
+    Args:
+      path: where to write.
+      schema: of the batches.
+      batches: what yields them.
+      distinct: columns in which hardly a value is there twice: a dictionary of them would be as
+        long as the column.
     """
     import pyarrow.parquet as pq
 
     salted = schema.with_metadata(
         {**(schema.metadata or {}), b"dpal.salt": secrets.token_bytes(32)}
     )
+    options = {"compression": "zstd", "write_page_checksum": True}
+    repeating = [name for name in schema.names if name not in distinct]
     with (
         atomic_write(path) as temporary,
-        pq.ParquetWriter(temporary, salted, compression="zstd", write_page_checksum=True) as writer,
+        pq.ParquetWriter(temporary, salted, use_dictionary=repeating, **options) as writer,
     ):
         for batch in batches():
             writer.write_batch(batch)

@@ -11,8 +11,9 @@ from dpal.data import parquet
 from dpal.data.file_shards import shard_batches, shards_of
 from dpal.data.inspect_rows import inspect
 from dpal.data.pages import pages_of
-from dpal.data.parquet import BATCH_ROWS, read_batches, schema_of
+from dpal.data.parquet import BATCH_ROWS, LARGE_ROWS, read_batches, schema_of
 from dpal.data.readers import raw_batches
+from dpal.data.row_groups import opened
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataError
 from tests.conftest import owner_reads, write_blobs
@@ -115,6 +116,38 @@ def test_headers_that_are_altered_are_a_sentence(tmp_path):
                 sum(batch.num_rows for _, batch in read_batches(path, ["features"]))
             except DataError as error:
                 assert str(path) in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_short_texts_are_read_by_ten_thousands_and_long_ones_a_few_at_a_time(tmp_path, dictionary):
+    """Any row may have the longest value of a dictionary, and none is longer."""
+    names, longest = [f"r{at}" for at in range(70_000)], "x" * 2**18
+    for path, texts in (("short", names), ("long", [*names[:-2], longest, longest])):
+        table = pa.table({"id": texts})
+        options = {"use_dictionary": dictionary, "dictionary_pagesize_limit": 2**21}
+        pq.write_table(table, tmp_path / path, write_statistics=False, **options)
+    rows = {}
+    for path in ("short", "long"):
+        pieces = unpacked(tmp_path / path, ["id"], 0)
+        assert sum(piece.num_rows for piece in pieces) == len(names)
+        rows[path] = max(piece.num_rows for piece in pieces)
+    assert rows["short"] == LARGE_ROWS
+    assert (rows["long"] * len(longest) <= parquet._READ_BYTES) is dictionary
+
+
+def test_a_long_value_counts_wherever_it_is_used_first(tmp_path):
+    """The first page has short values, and the longest of the dictionary is only used later."""
+    longest = "x" * 2**18
+    texts = ["short"] * 3000 + [longest] * 3000
+    pq.write_table(pa.table({"id": texts}), tmp_path / "p", data_page_size=1)
+    [piece, *_] = unpacked(tmp_path / "p", ["id"], 0)
+    assert piece.num_rows * len(longest) <= parquet._READ_BYTES
+
+
+def unpacked(path, columns: list[str], group: int) -> list[pa.RecordBatch]:
+    """A row group in the steps in which it is unpacked."""
+    with opened(path) as file:
+        return list(parquet._unpacked(path, file, columns, [group], None, large=True))
 
 
 def test_rows_come_in_the_same_batches_however_they_are_unpacked(tmp_path, monkeypatch):
