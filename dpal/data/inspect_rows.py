@@ -18,7 +18,7 @@ from dpal.data.label_columns import classes_in
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
-from dpal.data.readers import RawBatch, apply_extractor, decoded_of, name_hashes, raw_batches
+from dpal.data.readers import RawBatch, apply_extractor, decoded_of, hashes_of_names, raw_batches
 from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Content, Role, Source
 from dpal.errors import DataError
@@ -248,7 +248,7 @@ def _name_hashes(batch: RawBatch) -> NDArray[np.uint64]:
     if ids.null_count:
         position = int(pc.index(pc.is_null(ids), True).as_py())
         raise row_error(batch.numbers, position, "has no id; give every record a unique name")
-    return name_hashes(ids)
+    return hashes_of_names(ids)
 
 
 def _require_unique(hashes: HashRuns, source: Source) -> None:

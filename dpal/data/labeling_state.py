@@ -23,7 +23,7 @@ from torch import Tensor
 from dpal.data.hash_runs import NARROW, SHARED, HashRuns
 from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
 from dpal.data.parquet import LARGE_ROWS
-from dpal.data.readers import name_hashes, raw_batches, records_of
+from dpal.data.readers import hashes_of_names, raw_batches, records_of
 from dpal.data.records import GROUP
 from dpal.data.records import LabeledSet as LabeledSet
 from dpal.data.records import load_labeled as load_labeled
@@ -377,7 +377,7 @@ def holds_all(source: Source, state: Path) -> bool:
 
     def add(names: pa.Array, *, wanted: bool) -> None:
         rows = np.empty(len(names), _WANTED)
-        rows["high"], rows["wanted"] = name_hashes(names), wanted
+        rows["high"], rows["wanted"] = hashes_of_names(names), wanted
         hashes.add(rows)
 
     for batch in raw_batches(source, ["id"], large=True):

@@ -165,7 +165,7 @@ def decoded_of(
     )
 
 
-def name_hashes(names: pa.Array) -> NDArray[np.uint64]:
+def hashes_of_names(names: pa.Array) -> NDArray[np.uint64]:
     """Hashes (n,) of ids, by which this process alone tells them apart."""
     told = names.to_pylist()
     return np.fromiter(map(hash, told), np.int64, len(told)).view(np.uint64)

@@ -53,7 +53,7 @@ def pool(path, names: list[str]) -> Source:
 def test_a_pool_is_refused_exactly_where_a_name_is_there_twice(tmp_path, room, weak, names):
     with pytest.MonkeyPatch.context() as patch:
         if weak:
-            patch.setattr(inspect_rows, "name_hashes", lengths)
+            patch.setattr(inspect_rows, "hashes_of_names", lengths)
         source = pool(tmp_path / "pool.parquet", names)
         if len(set(names)) == len(names):
             assert inspect(source).rows == len(names)
@@ -75,7 +75,7 @@ def test_a_pool_holds_all_of_an_earlier_one_or_does_not(tmp_path, room, earlier,
 
 def test_hashes_of_names_are_told_apart_from_hashes_of_an_earlier_state(tmp_path, monkeypatch):
     """A name that only the state has twice is still missing in the pool."""
-    monkeypatch.setattr(labeling_state, "name_hashes", lengths)
+    monkeypatch.setattr(labeling_state, "hashes_of_names", lengths)
     state = tmp_path / "state.parquet"
     write_start(pool(tmp_path / "earlier.parquet", ["aa", "bb"]), state)
     assert holds_all(pool(tmp_path / "later.parquet", ["cc"]), state)

@@ -163,24 +163,31 @@ def measure(folder: Path, records: int) -> dict[str, Any]:
 
 
 def forward_share(folder: Path, name: str, records: int = 2**16) -> dict[str, Any]:
-    """What scoring takes beside the forward passes alone, of records that are in memory."""
+    """What scoring takes beside the forward passes alone, and beside these and reading."""
     torch.set_num_threads(1)
     pool, model = write_pool(folder / "pool.parquet", records), scored_model(name)
     inputs = torch.randn(records, WIDTH)
-    best = {"forward": np.inf, "scoring": np.inf}
+    best = {"reading": np.inf, "forward": np.inf, "scoring": np.inf}
 
     def forward() -> None:
         with torch.no_grad():
             for first in range(0, records, model.physical_batch):
                 model.model(inputs[first : first + model.physical_batch]).softmax(1)
 
+    steps: dict[str, Callable[[], Any]] = {
+        "reading": lambda: stream(pool),
+        "forward": forward,
+        "scoring": lambda: list(scores(pool, model)),
+    }
     for _ in range(_ROUNDS):
-        for step, work in (("forward", forward), ("scoring", lambda: list(scores(pool, model)))):
+        for step, work in steps.items():
             began = time.process_time()
             work()
             best[step] = min(best[step], time.process_time() - began)
     each = {f"{step}_us": round(1e6 * taken / records, 3) for step, taken in best.items()}
-    return {"model": name, **each, "ratio": round(best["forward"] / best["scoring"], 2)}
+    alone = best["forward"] / best["scoring"]
+    both = (best["reading"] + best["forward"]) / best["scoring"]
+    return {"model": name, **each, "ratio": round(alone, 2), "with_reading": round(both, 2)}
 
 
 def report(sizes: list[int], models: list[str], folder: Path) -> Iterator[dict[str, Any]]:
