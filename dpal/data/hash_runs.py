@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpal.files.atomic_writes import make_private, writing
@@ -203,3 +204,9 @@ def with_hashes(hashes: Rows, **columns: NDArray[Any]) -> Rows:
     for name, own in columns.items():
         rows[name] = own
     return rows
+
+
+def hashes_of_names(names: pa.Array) -> NDArray[np.uint64]:
+    """Hashes (n,) of ids, by which this process alone tells them apart."""
+    told = names.to_pylist()
+    return np.fromiter(map(hash, told), np.int64, len(told)).view(np.uint64)

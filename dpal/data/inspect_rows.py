@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpal.data.hash_runs import NARROW, SHARED, HashRuns
+from dpal.data.hash_runs import NARROW, SHARED, HashRuns, hashes_of_names
 from dpal.data.known_files import LearnedFiles
 from dpal.data.known_records import hashed
 from dpal.data.label_columns import classes_in
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
-from dpal.data.readers import RawBatch, apply_extractor, decoded_of, hashes_of_names, raw_batches
+from dpal.data.readers import RawBatch, apply_extractor, decoded_of, raw_batches
 from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Content, Role, Source
 from dpal.errors import DataError

@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.data.hash_runs import NARROW, SHARED, HashRuns
+from dpal.data.hash_runs import NARROW, SHARED, HashRuns, hashes_of_names
 from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
 from dpal.data.parquet import LARGE_ROWS
-from dpal.data.readers import hashes_of_names, raw_batches, records_of
+from dpal.data.readers import raw_batches, records_of
 from dpal.data.records import GROUP
 from dpal.data.records import LabeledSet as LabeledSet
 from dpal.data.records import load_labeled as load_labeled

@@ -165,12 +165,6 @@ def decoded_of(
     )
 
 
-def hashes_of_names(names: pa.Array) -> NDArray[np.uint64]:
-    """Hashes (n,) of ids, by which this process alone tells them apart."""
-    told = names.to_pylist()
-    return np.fromiter(map(hash, told), np.int64, len(told)).view(np.uint64)
-
-
 def blank_record(source: Source, shape: Sequence[int]) -> Tensor:
     """A record (1, *shape) of zeros, of the type that a source's records have for a model."""
     pixels = torch.uint16 if source.deep else torch.uint8

@@ -73,7 +73,8 @@ def test_rows_come_in_the_order_of_hashes_and_equal_ones_as_they_came(tmp_path, 
 )
 def test_hashes_of_64_bits_alone_and_with_something_beside_them(tmp_path, room, runs):
     beside = np.dtype([*NARROW.descr, ("row", "<i8")])
-    alone, kept, plain = HashRuns(tmp_path, NARROW), HashRuns(tmp_path, beside), []
+    alone, kept = HashRuns(tmp_path, NARROW), HashRuns(tmp_path, beside)
+    plain: list[tuple[int, int]] = []
     for run in runs:
         rows = np.array([(high, len(plain) + at) for at, (high, _) in enumerate(run)], beside)
         alone.add(rows["high"].copy().view(NARROW))
