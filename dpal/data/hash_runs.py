@@ -143,10 +143,11 @@ class HashRuns:
         self._end_run()
         stretches = 1 + self.size // _STRETCH
         edges = [(number << 64) // stretches for number in range(1, stretches)]
-        cuts = [
-            [0, *np.searchsorted(run["high"], np.array(edges, np.uint64)).tolist(), run.size]
-            for run in self._runs
-        ]
+        cuts = []
+        for run in self._runs:
+            found = np.searchsorted(run["high"], np.array(edges, np.uint64))
+            cuts.append([0, *found.tolist(), run.size])
+            self._hand_back()
         for stretch in range(stretches):
             parts = [
                 run[own[stretch] : own[stretch + 1]]
@@ -155,9 +156,13 @@ class HashRuns:
             if any(part.size for part in parts):
                 rows = np.concatenate(parts)
                 del parts
-                for mapped in self._mapped:  # what was read of it is no longer this process's
-                    mapped.madvise(mmap.MADV_DONTNEED)
+                self._hand_back()
                 yield _sorted(rows, self._hash)
+
+    def _hand_back(self) -> None:
+        """What was read of files is no longer this process's memory."""
+        for mapped in self._mapped:
+            mapped.madvise(mmap.MADV_DONTNEED)
 
     def _end_run(self) -> None:
         """Sorts what came since the last run, and lays it down where memory has no room for it."""

@@ -83,7 +83,7 @@ def inspect(
 ) -> Inventory:
     """Reads every row once: names unique, records decodable, labels as they should be.
 
-    Memory does not grow with the file. A long one takes room in the system's folder for temporary
+    Memory hardly grows with the file. A long one takes room in the system's folder for temporary
     files: eight bytes a row for the names, and sixteen for what was `seen`.
 
     Args:
