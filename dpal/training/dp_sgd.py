@@ -20,15 +20,10 @@ from dpal.randomness import BitSource, SecureBits
 from dpal.training.augmentation import augment, view_generator
 from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
+from dpal.training.gradient_layout import GradientLayout, Part, WholeModel
 from dpal.training.gradient_noise import NoiseAhead, noisy_sum_from
 from dpal.training.losses import per_record_loss
-from dpal.training.per_record.backend import (
-    Copies,
-    PerRecordGradients,
-    stretches_by_size,
-    trainable,
-)
-from dpal.training.per_record.choose_backend import per_record_gradients
+from dpal.training.per_record.backend import Copies, PerRecordGradients, stretches_by_size
 from dpal.training.per_record.screening import refuse_known_mixing
 from dpal.training.physical_batches import chunks, group_chunks
 
@@ -51,6 +46,7 @@ class PrivateGradient:
         recipe: Recipe | None = None,
         backend: Backend = Backend.BOOK_KEEPING,
         clipper: Clipper | None = None,
+        layout: GradientLayout | None = None,
     ) -> None:
         """Prepares a model for per-record gradients.
 
@@ -65,6 +61,7 @@ class PrivateGradient:
           recipe: clipping, augmentation and precision; None is the default one.
           backend: what computes the sums; changes speed, nothing else.
           clipper: carries an adaptive bound over from earlier steps; None starts anew.
+          layout: which part of the gradient this process sums and releases; None is all.
 
         Raises:
           ParameterError: the model mixes records, or a number is out of range.
@@ -81,7 +78,8 @@ class PrivateGradient:
         )
         self._model, self._backend, self._rng = model, backend, rng
         self._divisor, self._physical = expected_batch_size, physical_batch
-        self._parameters = trainable(model)
+        self._layout = layout or WholeModel(model)
+        self._parameters = self._layout.parameters
         self._engine: PerRecordGradients | None = None
         self._device = self._parameters[0].device
         # A source that repeats draws in place: other streams would not repeat.
@@ -108,24 +106,25 @@ class PrivateGradient:
         total = self._clipped_sum(inputs, labels, sizes)
         self._release(total, self._clipper.take_count())
 
-    def release(self, total: NDArray[np.float64], count: float) -> None:
+    def release(self, total: NDArray[np.float64], count: float | None) -> None:
         """Adds noise to a clipped sum, writes it to the parameters, and moves the bound.
 
         Args:
           total: (n_parameters,) sum over all records, or groups, of the step, wherever it was
             computed.
-          count: of the same records, by `Clipper.take_count`; 0 without an adaptive bound.
+          count: of the same records, by `Clipper.take_count`; 0 without an adaptive bound. None
+            leaves the bound to the process that releases the count.
         """
         self._release(torch.from_numpy(total).to(self._device), count)
 
-    def _release(self, total: Tensor, count: float) -> None:
+    def _release(self, total: Tensor, count: float | None) -> None:
         noisy = self._with_noise(total, self._multiplier * self._clipper.bound) / self._divisor
         start = 0
         for parameter in self._parameters:
             part = noisy[start : start + parameter.numel()].reshape(parameter.shape)
             parameter.grad = part.to(parameter)
             start += parameter.numel()
-        if self._clipper.adaptive:
+        if self._clipper.adaptive and count is not None:
             deviation = self._clipper.count_deviation(self._divisor)
             released = noisy_sum(np.array([count]), deviation, rng=self._rng)[0]
             self._clipper.move(float(released), expected_batch_size=self._divisor)
@@ -165,7 +164,8 @@ class PrivateGradient:
         total = torch.zeros(sum(p.numel() for p in self._parameters), dtype=torch.float64)
         total = total.to(device)
         most = max(1, self._physical // copies)
-        for rows, chunk, members in _chunks(inputs, sizes, physical_batch=most):
+        parts = _chunks(inputs, sizes, physical_batch=most)
+        for rows, chunk, members in self._layout.passes(parts, inputs):
             count = rows.stop - rows.start
             targets = labels.new_zeros(len(chunk), *labels.shape[1:])
             targets[:count] = labels[rows]
@@ -176,14 +176,15 @@ class PrivateGradient:
                 filler = [1] * (len(chunk) - count)
                 stretches = stretches_by_size([copies * size for size in (*members, *filler)])
             engine = self._ready(views, targets)
-            sums = engine.weighted_sum(
+            self._layout.add(
+                total,
+                engine,
                 views,
                 targets,
                 real=count if members is None else len(members),
                 copies=stretches,
                 weigh=self._clipper.weigh,
             )
-            total += torch.cat([part.reshape(-1) for part in sums])
         return total
 
     def close(self) -> None:
@@ -203,11 +204,7 @@ class PrivateGradient:
         """The engine; built when the shape of a record is known."""
         if self._engine is None:
             task = Task.SINGLE_LABEL if targets.dim() == 1 else Task.MULTI_LABEL
-            if views.dim() == 4 and self._backend is Backend.BOOK_KEEPING:
-                # Convolutions and patches read all channels of a pixel together.
-                nn.utils.convert_conv2d_weight_memory_format(self._model, torch.channels_last)
-            self._engine = per_record_gradients(
-                self._model,
+            self._engine = self._layout.engine(
                 backend=self._backend,
                 loss=per_record_loss(task),
                 groups=self._clipper.groups(self._model),
@@ -218,9 +215,7 @@ class PrivateGradient:
         return self._engine
 
 
-def _chunks(
-    inputs: Batch, sizes: Sizes | None, *, physical_batch: int
-) -> Iterator[tuple[slice, Tensor, list[int] | None]]:
+def _chunks(inputs: Batch, sizes: Sizes | None, *, physical_batch: int) -> Iterator[Part]:
     """Yields chunks as `chunks` does, each with the sizes of its groups, where there are groups."""
     if sizes is None:
         for rows, chunk in chunks(inputs, physical_batch=physical_batch):

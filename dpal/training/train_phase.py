@@ -20,6 +20,7 @@ from dpal.randomness import BitSource
 from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
 from dpal.training.dp_sgd import PrivateGradient, Sizes
+from dpal.training.gradient_layout import GradientLayout
 from dpal.training.learning_rates import rate_at, set_rate
 from dpal.training.poisson_batches import GroupBatches, PoissonBatches, group_sizes
 from dpal.training.weight_averaging import WeightAverage
@@ -54,6 +55,11 @@ class TrainingWorkers(Protocol):
     `dpal.training.distributed` has one.
     """
 
+    @property
+    def layout(self) -> GradientLayout | None:
+        """Which part of the gradient this process releases; None is all of it."""
+        ...
+
     def begin(self, model: nn.Module, work: Work, labeled: LabeledSet) -> None:
         """Tells the others what to do; refuses records that are not this process' share."""
         ...
@@ -66,7 +72,7 @@ class TrainingWorkers(Protocol):
         labels: Tensor,
         sizes: Sizes | None,
     ) -> None:
-        """Sets every parameter's `grad` for a step of all processes, with one draw of noise."""
+        """Sets the `grad` of what this process steps, with one draw of noise for each number."""
         ...
 
 
@@ -92,8 +98,10 @@ def train_dp_sgd(
     """Runs the DP-SGD steps of a phase, or what is left of them, in place.
 
     Args:
-      model: from the phase before, fresh, or from a checkpoint.
-      optimizer: over the model's parameters, its state carried over.
+      model: from the phase before, fresh, or from a checkpoint; of a crew that shards it, what
+        computes.
+      optimizer: over the model's parameters, or those that this process holds; its state carried
+        over.
       labeled: all labeled records with their cohorts; with a crew, this process' share.
       phase: steps, rates, noise and divisor.
       spec: the clipping norm and the full learning rate.
@@ -128,7 +136,9 @@ def train_dp_sgd(
             f"these are the records of one of {labeled.share.processes} processes and the others "
             "are not there; train with a crew, or load all records"
         )
-    with closing(own_batches(model, labeled, work, clipper=clipper, rng=rng)) as batches:
+    layout = None if crew is None else crew.layout
+    own = own_batches(model, labeled, work, clipper=clipper, rng=rng, layout=layout)
+    with closing(own) as batches:
         for gradient, records, labels, sizes in batches:
             before_step(done + 1)
             set_rate(optimizer, rate_at(recipe, spec.learning_rate, done + 1, phase.steps))
@@ -144,7 +154,13 @@ def train_dp_sgd(
 
 
 def own_batches(
-    model: nn.Module, labeled: LabeledSet, work: Work, *, clipper: Clipper, rng: BitSource
+    model: nn.Module,
+    labeled: LabeledSet,
+    work: Work,
+    *,
+    clipper: Clipper,
+    rng: BitSource,
+    layout: GradientLayout | None = None,
 ) -> Generator[tuple[PrivateGradient, Batch, Tensor, Sizes | None]]:
     """Yields for every step that is left what computes its sum, its records and their labels.
 
@@ -156,6 +172,7 @@ def own_batches(
       work: steps and rates.
       clipper: bounds every record.
       rng: of this process alone.
+      layout: which part of the gradient it releases; None is all of it.
     """
     model.train()
     # Dropout takes its masks from here: from no seed that anybody knows beforehand.
@@ -173,6 +190,7 @@ def own_batches(
             recipe=work.recipe,
             backend=work.backend,
             clipper=clipper,
+            layout=layout,
         )
         try:
             drawn = _batches(labeled, part_left, work).draw(rng=rng)

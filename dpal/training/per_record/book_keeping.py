@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -100,6 +100,7 @@ class BookKeeping:
         loss: Loss,
         groups: Sequence[int],
         precision: Precision = Precision.FP32,
+        class_of: Callable[[nn.Module], type] = type,
     ) -> None:
         """Finds a rule for every layer.
 
@@ -109,6 +110,7 @@ class BookKeeping:
           groups: for each parameter that trains, in the model's order, the number of the
             group whose norms are measured together; a layer's parameters share one.
           precision: of the forward and the backward pass.
+          class_of: as in `find_rules`.
 
         Raises:
           ParameterError: a layer cannot be served.
@@ -119,7 +121,7 @@ class BookKeeping:
         number = {id(p): i for i, p in enumerate(self.parameters)}
         owners: Counter[int] = Counter()
         named_rules = []
-        for name, rule in find_rules(model):
+        for name, rule in find_rules(model, class_of):
             own, rule.precision = dict(rule.layer.named_parameters()), precision
             mine = [number[id(own[key])] for key in rule.parameters]
             owners.update(mine)
@@ -140,15 +142,34 @@ class BookKeeping:
         self, inputs: Tensor, targets: Tensor, *, real: int, copies: Copies, weigh: Weigh
     ) -> list[Tensor]:
         """See `PerRecordGradients`."""
+        by_number: dict[int, Tensor] = {}
+        for sums in self.layer_sums(inputs, targets, real=real, copies=copies, weigh=weigh):
+            by_number |= sums
+        return [by_number[number] for number in range(len(self.parameters))]
+
+    def layer_sums(
+        self, inputs: Tensor, targets: Tensor, *, real: int, copies: Copies, weigh: Weigh
+    ) -> Iterator[dict[int, Tensor]]:
+        """Yields what `weighted_sum` gives, layer by layer, always in the same order.
+
+        Yields:
+          Sums in float64 by the number of the parameter; each parameter once.
+        """
         stretches = stretches_of(copies, len(inputs))
         norms = self._no_norms(stretches, inputs)
         try:
             with products(self._precision):
                 self._pass(inputs, targets, stretches, norms)
             weights, broken = self._weights(norms[0] + norms[1], real, weigh)
-            with products(self._precision):
-                return self._sums(weights, broken, stretches)
+            summed = set[int]()
+            for layer in self._layers:
+                numbers = [number for number in layer.parameters if number not in summed]
+                with products(self._precision):
+                    sums = self._sums(layer, numbers, weights, broken, stretches)
+                summed.update(numbers)
+                yield sums
         finally:
+            self._shared = {}
             for layer in self._layers:
                 layer.clear()
 
@@ -272,30 +293,38 @@ class BookKeeping:
         broken = broken_records(norms)
         return weights.masked_fill(broken, 0.0), broken
 
-    def _sums(self, weights: Tensor, broken: Tensor, stretches: Sequence[Stretch]) -> list[Tensor]:
-        sums = [torch.zeros(p.shape, dtype=torch.float64, device=p.device)
-                for p in self.parameters]  # fmt: skip
+    def _sums(
+        self,
+        layer: _Layer,
+        numbers: Sequence[int],
+        weights: Tensor,
+        broken: Tensor,
+        stretches: Sequence[Stretch],
+    ) -> dict[int, Tensor]:
+        """Sums of these of a layer's parameters; what the pass left behind in it is dropped."""
+        sums = {
+            number: torch.zeros(parameter.shape, dtype=torch.float64, device=parameter.device)
+            for number, parameter in ((number, self.parameters[number]) for number in numbers)
+        }
         any_broken = bool(broken.any())
-        row_records = records_of_rows(stretches).to(weights.device)
-        rows_alone = (Stretch(len(row_records), 1),)
-        for layer in self._layers:
-            mine, bad, parts = weights[self._groups[layer.parameters[0]]], broken, stretches
-            keys = layer.rule.parameters
-            if layer.is_whole:
-                # A sum over rows, each with the weight of its record: one product for all.
-                mine, bad, parts = mine[row_records], broken[row_records], rows_alone
-            for at, (stretch, records, _) in enumerate(slices(parts)):
-                gone = bad[records] if any_broken else None
-                for part in self._parts(layer, at, stretch, mine[records], gone):
-                    for number, key in zip(layer.parameters, keys, strict=True):
-                        sums[number] += part[key]
-            layer.clear()
-        for number, total in self._shared.items():
-            if any_broken:
-                total = zero_rows(total, broken)
-            sums[number] += torch.tensordot(weights[self._groups[number]].double(),
-                                            total.double(), 1)  # fmt: skip
-        self._shared = {}
+        mine, bad, parts = weights[self._groups[layer.parameters[0]]], broken, stretches
+        if layer.is_whole:
+            # A sum over rows, each with the weight of its record: one product for all.
+            row_records = records_of_rows(stretches).to(weights.device)
+            mine, bad = mine[row_records], broken[row_records]
+            parts = (Stretch(len(row_records), 1),)
+        for at, (stretch, records, _) in enumerate(slices(parts)):
+            gone = bad[records] if any_broken else None
+            for part in self._parts(layer, at, stretch, mine[records], gone):
+                for number, key in zip(layer.parameters, layer.rule.parameters, strict=True):
+                    sums[number] += part[key]
+        layer.clear()
+        for number in numbers:
+            if number in self._shared:
+                total = self._shared.pop(number)
+                total = zero_rows(total, broken) if any_broken else total
+                sums[number] += torch.tensordot(weights[self._groups[number]].double(),
+                                                total.double(), 1)  # fmt: skip
         return sums
 
     def _parts(

@@ -32,15 +32,21 @@ RULES: dict[type[nn.Module], Callable[..., Rule]] = {
 }
 
 
-def find_rules(model: nn.Module) -> Iterator[tuple[str, Rule]]:
+def find_rules(
+    model: nn.Module, class_of: Callable[[nn.Module], type] = type
+) -> Iterator[tuple[str, Rule]]:
     """Yields a rule for every layer that has parameters to train, with the layer's name.
+
+    Args:
+      model: whose layers.
+      class_of: the class that a layer was built as, where it has become another one.
 
     Raises:
       ParameterError: a layer cannot be served, for a reason given.
     """
     for name, layer in find_layers(model):
         # The exact class: a subclass may do anything in its forward.
-        maker = RULES.get(type(layer))
+        maker = RULES.get(class_of(layer))
         if isinstance(layer, FilterConv2d):
             maker = FilterRule
         _refuse_odd_embedding(layer, name)

@@ -100,11 +100,11 @@ class EmbeddingRule(Rule):
 
     def __init__(self, layer: nn.Embedding) -> None:
         super().__init__(layer)
-        self._table, self._padding = layer.weight, layer.padding_idx
+        self._table, self._padding = layer.weight.shape, layer.padding_idx
 
     def per_record(self, inputs: Tensor, grads: Tensor, records: int) -> PerRecord:
         """See `Rule`."""
-        rows, width = self._table.shape
+        rows, width = self._table
         ids, back = inputs.reshape(records, -1), self._counted(inputs, grads, records)
         table = back.new_zeros(records, rows, width)
         table.scatter_add_(1, ids[..., None].expand(-1, -1, width), back)
@@ -113,7 +113,7 @@ class EmbeddingRule(Rule):
     def weighted(self, inputs: Tensor, grads: Tensor, weights: Tensor) -> PerRecord:
         """See `Rule`."""
         back = self._counted(inputs, grads, len(weights)) * weights[:, None, None]
-        table = torch.zeros_like(self._table, dtype=back.dtype)
+        table = back.new_zeros(self._table)
         return {"weight": table.index_add_(0, inputs.reshape(-1), back.flatten(0, 1))}
 
     def ways(self, inputs: Tensor, grads: Tensor, records: int) -> tuple[str, ...]:
@@ -125,12 +125,12 @@ class EmbeddingRule(Rule):
     ) -> SquaredNorms:
         """See `Rule`."""
         ids, back = inputs.reshape(records, -1), self._counted(inputs, grads, records)
-        keys = ids + len(self._table) * torch.arange(records, device=ids.device)[:, None]
+        keys = ids + self._table[0] * torch.arange(records, device=ids.device)[:, None]
         seen, slots = torch.unique(keys, return_inverse=True)
         sums = back.new_zeros(len(seen), back.shape[-1]).index_add_(
             0, slots.reshape(-1), back.flatten(0, 1)
         )
-        owner = torch.div(seen, len(self._table), rounding_mode="floor")
+        owner = torch.div(seen, self._table[0], rounding_mode="floor")
         sizes = sums.square().sum(dim=1)
         return SquaredNorms.exact(back.new_zeros(records).index_add_(0, owner, sizes))
 

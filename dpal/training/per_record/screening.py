@@ -58,7 +58,12 @@ def refuse_mixing(model: nn.Module, like: Tensor) -> None:
         what it saw. The first such layer is named.
     """
     refuse_known_mixing(model)
-    tried, records = probe_copy(model), made_up(like, _SCREENED + 1)
+    require_apart(probe_copy(model), like)
+
+
+def require_apart(tried: nn.Module, like: Tensor) -> None:
+    """Does what `refuse_mixing` does, with a model of which no weight is zero throughout."""
+    records = made_up(like, _SCREENED + 1)
     before = {name: buffer.clone() for name, buffer in tried.named_buffers()}
     usual = _outputs(tried, records[:-1])
     for name, buffer in tried.named_buffers():
@@ -84,20 +89,14 @@ def agrees(engine: PerRecordGradients, model: nn.Module, loss: Loss, like: Tenso
     They are not where a parameter is used outside of the layer that holds it, or where a
     layer is given records along another axis than the first. `model` is the engine's own.
     """
-    records = made_up(like, 2)
-    wanted = torch.zeros_like(targets[:1]).repeat(2, *[1] * (targets.dim() - 1))
-    norms: list[Tensor] = []
-
-    def first_alone(squared: Tensor) -> Tensor:
-        norms.append(squared[:, 0].sum())
-        return torch.tensor([1.0, 0.0]).to(squared).expand_as(squared)
-
-    with _same_chance():
-        sums = engine.weighted_sum(records, wanted, real=2, copies=1, weigh=first_alone)
+    records, wanted = two_records(like, targets)
+    first = FirstAlone()
+    with same_chance():
+        sums = engine.weighted_sum(records, wanted, real=2, copies=1, weigh=first)
     # The input's gradient is asked for as well: torch's GroupNorm crashes where its input
     # is channels_last and needs none.
     asked = [records.requires_grad_()] if records.is_floating_point() else []
-    with _same_chance(), torch.enable_grad():
+    with same_chance(), torch.enable_grad():
         total = loss(model(records), wanted)[0]
         plain = torch.autograd.grad(total, [*engine.parameters, *asked], allow_unused=True)
     distance = size = 0.0
@@ -105,8 +104,35 @@ def agrees(engine: PerRecordGradients, model: nn.Module, loss: Loss, like: Tenso
         expected = torch.zeros_like(ours) if theirs is None else theirs.double()
         distance += float((ours.double() - expected).square().sum())
         size += float(expected.square().sum())
-    same_norm = abs(float(norms[0]) - size) <= _SAME_NORM * size + 1e-20
-    return same_norm and distance <= 1e-6 * size + 1e-20
+    return first.agrees(distance, size)
+
+
+class FirstAlone:
+    """Weighs the first of two records with 1 and the other one with 0; see `Weigh`."""
+
+    def __init__(self) -> None:
+        self._norm = float("nan")
+
+    def __call__(self, squared: Tensor) -> Tensor:
+        """Takes squared norms (groups, 2), gives weights."""
+        self._norm = float(squared[:, 0].sum())
+        return torch.tensor([1.0, 0.0]).to(squared).expand_as(squared)
+
+    def agrees(self, distance: float, size: float) -> bool:
+        """Whether norm and sum are those of a gradient.
+
+        Args:
+          distance: square of how far the sum is from it.
+          size: square of its norm.
+        """
+        same_norm = abs(self._norm - size) <= _SAME_NORM * size + 1e-20
+        return same_norm and distance <= 1e-6 * size + 1e-20
+
+
+def two_records(like: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Two made-up records, and a label for each."""
+    wanted = torch.zeros_like(targets[:1]).repeat(2, *[1] * (targets.dim() - 1))
+    return made_up(like, 2), wanted
 
 
 def made_up(like: Tensor, count: int) -> Tensor:
@@ -131,7 +157,7 @@ def _outputs(model: nn.Module, records: Tensor) -> list[tuple[str, nn.Module, Te
 
     handles = [layer.register_forward_hook(note(name)) for name, layer in model.named_modules()]
     try:
-        with _same_chance(), torch.no_grad():
+        with same_chance(), torch.no_grad():
             model(records)
     finally:
         for handle in handles:
@@ -140,7 +166,7 @@ def _outputs(model: nn.Module, records: Tensor) -> list[tuple[str, nn.Module, Te
 
 
 @contextmanager
-def _same_chance() -> Iterator[None]:
+def same_chance() -> Iterator[None]:
     """Dropout drops the same units each time, and nothing outside notices."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
