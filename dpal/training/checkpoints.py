@@ -58,11 +58,24 @@ def restore_training(
       ParameterError: the file holds more than was asked for; going on without the rest would
         be another training than the planned one.
     """
+    put_training(load_file(path), path, model, optimizer, average, clipper, committee)
+
+
+def put_training(
+    stored: Mapping[str, Tensor],
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: WeightAverage | None = None,
+    clipper: Clipper | None = None,
+    committee: Committee | None = None,
+) -> None:
+    """Does what `restore_training` does, with tensors that were read from a file."""
     wanted = {_MODEL, _OPTIMIZER}
     wanted |= {_AVERAGE} if average is not None else set()
     wanted |= {_CLIPPER} if clipper is not None and clipper.adaptive else set()
     wanted |= {_COMMITTEE} if committee is not None else set()
-    sections = _unpack(path, wanted)
+    sections = _unpack(stored, path, wanted)
     if average is not None:
         average.restore(sections[_AVERAGE])
     if clipper is not None:
@@ -108,7 +121,19 @@ def restore_carried(
     Raises:
       ParameterError: the file holds what this version does not know, or another average.
     """
-    sections = _unpack(path, _SECTIONS)
+    put_carried(load_file(path), path, model, optimizer, average, clipper)
+
+
+def put_carried(
+    stored: Mapping[str, Tensor],
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: WeightAverage,
+    clipper: Clipper,
+) -> None:
+    """Does what `restore_carried` does, with tensors that were read from a file."""
+    sections = _unpack(stored, path, _SECTIONS)
     if sections[_AVERAGE]:
         average.restore(sections[_AVERAGE])
     clipper.restore(sections[_CLIPPER])
@@ -140,10 +165,12 @@ def carried_committee(carried: bytes) -> dict[str, Tensor]:
     }
 
 
-def _unpack(path: Path, wanted: Set[str]) -> dict[str, dict[str, Tensor]]:
-    """Reads every section; one that nobody would take up is refused."""
+def _unpack(
+    stored: Mapping[str, Tensor], path: Path, wanted: Set[str]
+) -> dict[str, dict[str, Tensor]]:
+    """Sorts tensors of a file by sections; one that nobody would take up is refused."""
     sections: dict[str, dict[str, Tensor]] = {name: {} for name in _SECTIONS}
-    for key, value in load_file(path).items():
+    for key, value in stored.items():
         section, _, name = key.partition(_BETWEEN)
         if section not in wanted:
             raise ParameterError(

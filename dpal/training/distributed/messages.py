@@ -7,8 +7,10 @@ other machines are told the same in words that hold no code (`remote_messages`).
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -16,8 +18,11 @@ from torch import nn
 
 from dpal.data.process_share import Share
 from dpal.data.records import LabeledSet
+from dpal.planning.campaign_spec import OptimizerSpec
+from dpal.planning.training_recipe import Recipe
 from dpal.training.distributed.team import Meeting
 from dpal.training.train_phase import Work
+from dpal.training.training_state import Written
 
 
 class Loader(Protocol):
@@ -65,17 +70,70 @@ class Job:
     """The order to begin with a phase, or with what is left of it.
 
     Attributes:
-      model: on the CPU.
+      model: on the CPU; None where it is sharded, and everybody has their rows.
       work: what everyone does.
     """
 
-    model: nn.Module
+    model: nn.Module | None
     work: Work
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShardModel:
+    """The order to hold some rows of a model, and of all that is trained with it.
+
+    Attributes:
+      model: without weights; these come parameter by parameter.
+      spec: its optimizer.
+      recipe: clipping and averaging.
+      steps: of the phase.
+      committee: whether the next selection asks one.
+    """
+
+    model: nn.Module
+    spec: OptimizerSpec
+    recipe: Recipe
+    steps: int
+    committee: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTensor:
+    """What is known of a tensor before it comes: its shape, and its type."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeRows:
+    """The order to take rows of what rank 0 reads from a file.
+
+    Attributes:
+      kind: of what was written there.
+      path: of the file, for messages.
+      tensors: what comes, in order.
+    """
+
+    kind: Written
+    path: Path
+    tensors: Mapping[str, StoredTensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GiveRows:
+    """The order to give rows of what rank 0 writes down.
+
+    Attributes:
+      kind: of what is written.
+    """
+
+    kind: Written
+
+
+@dataclass(frozen=True, kw_only=True)
 class ComputeClippedSum:
-    """The order to take the weights and give a clipped sum.
+    """The order to take the weights and give a clipped sum; of rows, to add noise and step them.
 
     Attributes:
       bound: of every record's gradient.

@@ -24,7 +24,7 @@ from typing import Any, Final
 from safetensors.torch import save
 
 from dpal.data.process_share import Share
-from dpal.errors import DpalError, HelperRefused
+from dpal.errors import DpalError, HelperRefused, ParameterError
 from dpal.planning.written_phases import write_phases
 from dpal.training.distributed.messages import ComputeClippedSum, Job, Meet
 from dpal.training.distributed.sealed_link import Link
@@ -79,6 +79,8 @@ def _meet(order: Meet) -> tuple[dict[str, Any], bytes]:
 
 
 def _job(order: Job) -> tuple[dict[str, Any], bytes]:
+    if order.model is None:
+        raise ParameterError("a sharded model does not go to other machines")
     weights = {name: value.contiguous() for name, value in order.model.state_dict().items()}
     work = order.work
     return {

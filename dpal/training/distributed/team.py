@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from torch import Tensor, nn
 from dpal.data.process_share import Share
 from dpal.errors import ConfigError
 from dpal.training.per_record.backend import trainable
+
+if TYPE_CHECKING:
+    from dpal.training.distributed.shard_group import ShardGroup
 
 LOOPBACK = "127.0.0.1"
 _POLL = 2e-4  # seconds
@@ -98,6 +101,7 @@ class Team:
         self._device = device if meeting.direct else torch.device("cpu")
         self._patience = timedelta(seconds=patience)
         self._interrupted = False
+        self._shards: ShardGroup | None = None
         try:
             self._store = _store(meeting) if store is None else store
             make = _nccl if meeting.direct else _gloo
@@ -142,11 +146,28 @@ class Team:
         self._finish(self._group.reduce([total], options), watch)
         return np.asarray(total.cpu().numpy())
 
+    def shard_group(self) -> ShardGroup:
+        """All ranks as those that hold parts of a model; once, and until they part.
+
+        Raises:
+          ParameterError: this process has another default group of torch's.
+        """
+        if self._shards is None:
+            # It takes two seconds to import, and no other training needs it.
+            from dpal.training.distributed.shard_group import ShardGroup
+
+            self._shards = ShardGroup(
+                self._group, self._store, device=self._device, patience=self._patience
+            )
+        return self._shards
+
     def close(self) -> None:
         """Lets go of the others without waiting for them."""
         group, self._group = self._group, None
         if group is None:
             return
+        if self._shards is not None:
+            self._shards.close()
         group.abort()
         if self._interrupted:
             # To be destroyed it would wait, and everybody with it, for what no longer comes: as

@@ -1,7 +1,8 @@
 """A process that owns a share of the records and computes its part of every step.
 
 It lives as long as the main process wants it, and no second longer than that one lives.
-It never draws noise, and nothing it does is a release.
+It draws no noise, but where it holds rows of a sharded model, on the sums of these. Nothing
+it does is a release: what that is the main process writes.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import nn
 
 from dpal.data.records import LabeledSet
 from dpal.errors import DpalError, ParameterError, ProcessLost
@@ -25,14 +27,23 @@ from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import (
     ComputeClippedSum,
+    GiveRows,
     Job,
     LoadRecords,
     Meet,
+    ShardModel,
+    TakeRows,
     receive_message,
     send,
 )
 from dpal.training.distributed.team import Sums, Team
-from dpal.training.train_phase import own_batches
+from dpal.training.learning_rates import rate_at, set_rate
+from dpal.training.train_phase import Work, own_batches
+
+if TYPE_CHECKING:
+    from dpal.training.distributed.sharded_training import ShardedTraining
+
+Order = Job | ComputeClippedSum | ShardModel | TakeRows | GiveRows
 
 READY = "ready"
 
@@ -88,7 +99,7 @@ def _nothing() -> None:
 
 
 def handle_messages(
-    receive: Callable[[], Job | ComputeClippedSum],
+    receive: Callable[[], Order],
     ready: Callable[[], None],
     labeled: LabeledSet,
     sums: Sums,
@@ -97,7 +108,7 @@ def handle_messages(
     rng: BitSource,
     watch: Callable[[], None] = _nothing,
 ) -> None:
-    """Follows orders: phases to begin with, and steps.
+    """Follows orders: phases to begin with, steps, and rows of a sharded model to keep.
 
     Args:
       receive: waits for the next order of the main process.
@@ -111,26 +122,98 @@ def handle_messages(
     Raises:
       EOFError: the main process hung up.
     """
-    steps: Generator[Any] | None = None
+    phase: _WholePhase | _ShardedPhase | None = None
+    sharded: ShardedTraining | None = None
     while True:
         order = receive()
-        if isinstance(order, Job):
-            model, work = order.model.to(device), order.work
-            clipper = Clipper(
-                work.recipe.clipping,
-                max_grad_norm=work.spec.max_grad_norm,
-                precision=work.recipe.precision,
-            )
-            steps = own_batches(model, labeled, work, clipper=clipper, rng=rng)
-            continue
-        if steps is None:
-            raise ParameterError("a step was asked for before any phase was begun")
-        clipper.bound = order.bound
-        sums.share_weights(model, watch=watch)
-        gradient, records, labels, sizes = next(steps)
+        if isinstance(order, ShardModel):
+            sharded = _shard(order, sums)
+        elif isinstance(order, Job):
+            if order.model is not None:
+                phase = _WholePhase(order.model.to(device), order.work, labeled, sums, rng, watch)
+            elif sharded is not None:
+                phase = _ShardedPhase(sharded, order.work, labeled, rng)
+        elif isinstance(order, ComputeClippedSum):
+            if phase is None:
+                raise ParameterError("a step was asked for before any phase was begun")
+            phase.step(order, ready)
+        elif sharded is None:
+            raise ParameterError("rows were asked for of a model that is not sharded")
+        elif isinstance(order, TakeRows):
+            sharded.state.scatter(order)
+        else:
+            sharded.state.gather(order.kind)
+
+
+class _WholePhase:
+    """Steps of which rank 0 has the weights and the sums."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        work: Work,
+        labeled: LabeledSet,
+        sums: Sums,
+        rng: BitSource,
+        watch: Callable[[], None],
+    ) -> None:
+        self._model, self._clipper, self._sums, self._watch = model, _clipper(work), sums, watch
+        self._steps = own_batches(model, labeled, work, clipper=self._clipper, rng=rng)
+
+    def step(self, order: ComputeClippedSum, ready: Callable[[], None]) -> None:
+        self._clipper.bound = order.bound
+        self._sums.share_weights(self._model, watch=self._watch)
+        gradient, records, labels, sizes = next(self._steps)
         total = gradient.clipped_sum(records, labels, sizes)
         ready()
-        sums.add_up(np.append(total, clipper.take_count()), watch=watch)
+        self._sums.add_up(np.append(total, self._clipper.take_count()), watch=self._watch)
+
+
+class _ShardedPhase:
+    """Steps of which each rank has its rows of weights and sums."""
+
+    def __init__(
+        self, training: ShardedTraining, work: Work, labeled: LabeledSet, rng: BitSource
+    ) -> None:
+        self._training, self._work, self._clipper = training, work, _clipper(work)
+        self._done, model = work.done, training.model
+        self._steps = own_batches(
+            model.model, labeled, work, clipper=self._clipper, rng=rng, layout=model
+        )
+
+    def step(self, order: ComputeClippedSum, ready: Callable[[], None]) -> None:
+        work, own = self._work, self._training.state.own
+        self._clipper.bound = order.bound
+        gradient, records, labels, sizes = next(self._steps)
+        total = gradient.clipped_sum(records, labels, sizes)
+        self._training.group.total(self._clipper.take_count())
+        ready()
+        self._done += 1
+        set_rate(
+            own.optimizer,
+            rate_at(work.recipe, work.spec.learning_rate, self._done, work.phase.steps),
+        )
+        gradient.release(total, None)
+        own.optimizer.step()
+        own.average.update(self._done)
+        own.committee.update(self._done)
+
+
+def _clipper(work: Work) -> Clipper:
+    return Clipper(
+        work.recipe.clipping,
+        max_grad_norm=work.spec.max_grad_norm,
+        precision=work.recipe.precision,
+    )
+
+
+def _shard(order: ShardModel, sums: Sums) -> ShardedTraining:
+    if not isinstance(sums, Team):
+        raise ParameterError("rows of a model go through torch.distributed, and sums are sealed")
+    # No other training needs what it imports, for two seconds.
+    from dpal.training.distributed.sharded_training import ShardedTraining
+
+    return ShardedTraining(order, sums.shard_group())
 
 
 def _end_with(parent: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 import torch
@@ -24,14 +24,20 @@ from torch import Tensor, nn
 from dpal import check
 from dpal.data.process_share import Share
 from dpal.data.records import Batch, LabeledSet
-from dpal.errors import ParameterError, StorageError
+from dpal.errors import DpalError, ParameterError, ProcessLost, StorageError
+from dpal.planning.campaign_spec import OptimizerSpec
+from dpal.planning.training_recipe import Recipe
+from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import (
     ComputeClippedSum,
+    GiveRows,
     Job,
     Loader,
     LoadRecords,
     Meet,
+    ShardModel,
+    TakeRows,
     copy_to,
 )
 from dpal.training.distributed.remote_handle import RemoteHandle, SealedSums
@@ -40,7 +46,12 @@ from dpal.training.distributed.rendezvous import RemoteRanks, Rendezvous
 from dpal.training.distributed.team import Meeting, Sums, Team, by_nccl, network_store, place
 from dpal.training.distributed.worker_handle import WorkerHandle, start_worker
 from dpal.training.dp_sgd import PrivateGradient, Sizes
+from dpal.training.gradient_layout import GradientLayout
 from dpal.training.train_phase import Work
+
+if TYPE_CHECKING:
+    from dpal.training.distributed.leading_state import LeadingState
+    from dpal.training.distributed.sharded_training import ShardedTraining
 
 PATIENCE = 600.0  # seconds that a helper may lag behind, or a vector take on its way
 
@@ -90,6 +101,7 @@ class WorkerPool:
         self._rendezvous: Rendezvous | None = None
         self._sums: Sums | None = None
         self._model: nn.Module | None = None
+        self._sharded: ShardedTraining | None = None
         self._open = False
 
     def __enter__(self) -> Self:
@@ -161,10 +173,69 @@ class WorkerPool:
         with self._together():
             if self._sums is None:
                 self._sums = self._meet()
-            job = Job(model=copy_to(model, torch.device("cpu")), work=work)
+            given = None if self._sharded else copy_to(model, torch.device("cpu"))
             for helper in self._everyone:
-                helper.tell(job)
+                helper.tell(Job(model=given, work=work))
         self._model = model
+
+    @property
+    def layout(self) -> GradientLayout | None:
+        """Which part of the gradient this process releases; None is all of it."""
+        return None if self._sharded is None else self._sharded.model
+
+    def shard(
+        self,
+        model: nn.Module,
+        *,
+        spec: OptimizerSpec,
+        recipe: Recipe,
+        steps: int,
+        backend: Backend = Backend.BOOK_KEEPING,
+        committee: bool = False,
+    ) -> LeadingState:
+        """Gives every rank its rows of a model; the first time, waits for the helpers.
+
+        Args:
+          model: with its weights, of which this process keeps its rows.
+          spec: its optimizer.
+          recipe: clipping and averaging.
+          steps: of the phase that `begin` begins.
+          backend: what is to compute clipped sums.
+          committee: whether the next selection asks one.
+
+        Raises:
+          ParameterError: such a model cannot be sharded. It is as it was.
+          DpalError: a helper cannot load its records.
+          ProcessLost: a helper ended, or did not come.
+        """
+        # It takes two seconds to import, and no other training needs it.
+        from dpal.training.distributed.leading_state import LeadingState
+        from dpal.training.distributed.sharded_model import require_shardable, take_weights
+        from dpal.training.distributed.sharded_training import ShardedTraining
+
+        require_shardable(model, backend=backend, optimizer=spec.name)
+        with self._together():
+            if self._sums is None:
+                self._sums = self._meet()
+            if not isinstance(self._sums, Team) or self._elsewhere:
+                raise ParameterError.before_release(
+                    "a model can be sharded over processes of one machine, and other machines help "
+                    "here; set runtime.model_layout replicated, or leave runtime.helpers out"
+                )
+            if self._device.type == "cuda" and not by_nccl(self._device, self._processes):
+                raise ParameterError.before_release(
+                    f"a sharded model needs {self._processes} GPUs, one a process, and here are "
+                    "fewer; set runtime.processes lower, or runtime.device cpu"
+                )
+            group = self._sums.shard_group()
+            whole = take_weights(model.cpu())
+            order = ShardModel(
+                model=model, spec=spec, recipe=recipe, steps=steps, committee=committee
+            )
+            for helper in self._helpers:
+                helper.tell(order)
+            self._sharded = ShardedTraining(order, group, whole)
+        return LeadingState(self._sharded, self._telling)
 
     def write(
         self,
@@ -190,9 +261,17 @@ class WorkerPool:
             raise ParameterError("a step was asked for before any phase was begun")
         if self._rendezvous is not None:
             self._rendezvous.tell()  # who was refused meanwhile
+        if self._sharded is not None:
+            with self._telling(ComputeClippedSum(bound=clipper.bound)):
+                total = gradient.clipped_sum(inputs, labels, sizes)
+                count = self._sharded.group.total(clipper.take_count())
+                for helper in self._everyone:
+                    helper.hear(self._patience)
+            gradient.release(total, count)
+            return
         with self._together():
-            for helper in self._everyone:
-                helper.tell(ComputeClippedSum(bound=clipper.bound))
+            for each in self._everyone:
+                each.tell(ComputeClippedSum(bound=clipper.bound))
             self._sums.share_weights(self._model, watch=self._watch)
             total = gradient.clipped_sum(inputs, labels, sizes)
             for helper in self._everyone:
@@ -200,6 +279,14 @@ class WorkerPool:
             own = np.append(total, clipper.take_count())
             whole = self._sums.add_up(own, watch=self._watch)
         gradient.release(whole[:-1], float(whole[-1]))
+
+    @contextmanager
+    def _telling(self, order: ComputeClippedSum | TakeRows | GiveRows) -> Iterator[None]:
+        """Tells all helpers of this machine what everybody does now."""
+        with self._together():
+            for helper in self._helpers:
+                helper.tell(order)
+            yield
 
     @property
     def _everyone(self) -> list[WorkerHandle | RemoteHandle]:
@@ -271,6 +358,13 @@ class WorkerPool:
                 self._blame(error)
             finally:
                 self.close()
+        except RuntimeError:
+            # What shards a model does not say whether a rank was lost.
+            try:
+                self._await_end()
+            finally:
+                self.close()
+            raise
         except BaseException:
             self.close()
             raise
@@ -281,10 +375,26 @@ class WorkerPool:
 
     def _blame(self, error: ConnectionError) -> NoReturn:
         """Raises what became of a helper that has ended or is about to."""
-        everyone = self._everyone
+        self._await_end()
+        raise self._everyone[0].lost("or another one no longer answers") from error
+
+    def _await_end(self) -> None:
+        """Raises what became of a helper, if one ends within a second; of several, the cause."""
+        everyone, reasons = self._everyone, list[DpalError]()
         for helper in everyone:
-            helper.await_end(1 / len(everyone))
-        raise everyone[0].lost("or another one no longer answers") from error
+            try:
+                helper.await_end(1 / len(everyone))
+            except DpalError as error:
+                reasons.append(error)
+        if reasons:
+            raise min(reasons, key=_remoteness)
+
+
+def _remoteness(error: DpalError) -> int:
+    """How far an error is from the cause: who lost another rank fails, too, as torch has it."""
+    if not isinstance(error, ProcessLost):
+        return 0
+    return 2 if "RuntimeError" in error.how or "ConnectionError" in error.how else 1
 
 
 def in_memory(labeled: LabeledSet) -> Loader:
