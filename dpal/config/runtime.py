@@ -16,6 +16,7 @@ from dpal.config.section import Count, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.files.object_store import StoreHolds, require_store_url
 from dpal.training.backend_names import Backend as Backend
+from dpal.training.model_layout import ModelLayout as ModelLayout
 
 
 class TaskRunnerKind(StrEnum):
@@ -93,6 +94,9 @@ class RuntimeConfig(Section):
     """Records per backward pass; fewer need less memory, with the same result."""
     processes: int = Field(1, ge=1, le=64)
     """Processes that share the records of every step."""
+    model_layout: ModelLayout = ModelLayout.REPLICATED
+    """What each of these processes holds of the model: replicated (all of it) or sharded (some rows
+    of every parameter, for models that do not fit otherwise); the result is the same."""
     # Where it listens decides who could ask to join, and a network that is declared private is
     # one over which clipped sums go as they are.
     rendezvous: Annotated[
@@ -136,6 +140,29 @@ class RuntimeConfig(Section):
                 "runtime.rendezvous and runtime.helpers go together: the first says where "
                 "processes of other machines find this one, the second how many there are; set "
                 "both or neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _shardable(self) -> Self:
+        if self.model_layout is ModelLayout.REPLICATED:
+            return self
+        instead = "or runtime.model_layout replicated"
+        if self.processes == 1 or self.rendezvous is not None:
+            raise ValueError(
+                "runtime.model_layout sharded splits a model over processes of one machine; set "
+                f"runtime.processes to 2 or more and leave runtime.helpers out, {instead}"
+            )
+        if self.backend is not Backend.BOOK_KEEPING:
+            raise ValueError(
+                f"runtime.backend {self.backend} computes with all of the model at once, and "
+                f"runtime.model_layout sharded never has that; use book_keeping, {instead}"
+            )
+        if self.checkpoint_steps is None:
+            raise ValueError(
+                "runtime.checkpoint_minutes times steps on a copy of the model, for which "
+                "runtime.model_layout sharded leaves no room; set runtime.checkpoint_steps, "
+                f"{instead}"
             )
         return self
 

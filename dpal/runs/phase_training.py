@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file, save
 from torch import nn
@@ -34,20 +35,15 @@ from dpal.runs.remote_ranks import remote_ranks_of
 from dpal.runs.search_choice import optimizer_of, search_choice
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within
-from dpal.training.checkpoints import (
-    pack_carried,
-    pack_state,
-    restore_carried,
-    restore_training,
-)
-from dpal.training.clipping import Clipper
-from dpal.training.committee import Committee
 from dpal.training.distributed.messages import Loader
 from dpal.training.distributed.worker_pool import WorkerPool
 from dpal.training.linear_heads import LinearHeadFit
-from dpal.training.optimizers import build_optimizer
+from dpal.training.model_layout import ModelLayout
 from dpal.training.train_phase import position, train_dp_sgd
-from dpal.training.weight_averaging import WeightAverage
+from dpal.training.training_state import TrainingState, Written
+
+if TYPE_CHECKING:
+    from dpal.training.distributed.leading_state import LeadingState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,34 +172,48 @@ def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:
     return epsilon <= target.epsilon and (data is None or data.covers(planned, whole, target))
 
 
-def load_model(campaign: Campaign, phase: int) -> nn.Module:
+def load_model(campaign: Campaign, phase: int, *, device: str | None = None) -> nn.Module:
     """Loads the model of a finished phase; before phase 0, that of the trial that goes on.
 
     Where nothing is searched, phase 0 starts as trials do (`start_model`).
     """
     if phase >= 0:
-        return model_with(campaign, campaign.folder.phase(phase).model)
+        return model_with(campaign, campaign.folder.phase(phase).model, device=device)
     choice = search_choice(campaign)
     if choice is None:
-        return start_model(campaign)
-    return model_with(campaign, campaign.folder.phase(0).trial(choice.best).weights)
+        return start_model(campaign, device=device)
+    weights = campaign.folder.phase(0).trial(choice.best).weights
+    return model_with(campaign, weights, device=device)
 
 
-def start_model(campaign: Campaign) -> nn.Module:
+def start_model(campaign: Campaign, *, device: str | None = None) -> nn.Module:
     """The model that a campaign starts from: an earlier campaign's, or a fresh one."""
     earlier = campaign.start.earlier
-    return model_with(campaign, None if earlier is None else campaign.folder.start_model)
+    path = None if earlier is None else campaign.folder.start_model
+    return model_with(campaign, path, device=device)
 
 
-def model_with(campaign: Campaign, path: Path | None) -> nn.Module:
-    """The campaign's model with the weights of a file; None leaves them as they are built."""
+def model_with(campaign: Campaign, path: Path | None, *, device: str | None = None) -> nn.Module:
+    """The campaign's model with the weights of a file; None leaves them as they are built.
+
+    Args:
+      campaign: whose model.
+      path: of the file.
+      device: to put it on; None is the campaign's.
+    """
     model = build_model(campaign.plan.spec.model)
     if path is not None:
         model.load_state_dict(load_file(path))
-    device = campaign.device
+    device = campaign.device if device is None else device
     if device != "cpu":
         exact_arithmetic()
     return model.to(device)
+
+
+def training_device(campaign: Campaign) -> str:
+    """Where a model is put to be trained; one that will be sharded goes into memory first."""
+    sharded = campaign.config.runtime.model_layout is ModelLayout.SHARDED
+    return "cpu" if sharded else campaign.device
 
 
 def _training(campaign: Campaign, phase: Phase) -> TrainingJob:
@@ -213,7 +223,7 @@ def _training(campaign: Campaign, phase: Phase) -> TrainingJob:
         name=phase.name,
         phase=phase,
         optimizer=optimizer_of(campaign),
-        model=load_model(campaign, phase.index - 1),
+        model=load_model(campaign, phase.index - 1, device=training_device(campaign)),
         before=None if first else campaign.folder.phase(phase.index - 1).optimizer,
     )
 
@@ -229,19 +239,9 @@ def make_steps(
     if campaign.plan.spec.head is not None:
         return _fit_head(campaign, training, steps, monitor)
     phase, runtime, recipe = training.phase, campaign.config.runtime, campaign.plan.spec.recipe
-    model, spec = training.model, training.optimizer
     if steps.done:
         notify(f"{training.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
-    optimizer = build_optimizer(spec, model.parameters())
-    average = WeightAverage(model, recipe.averaging, phase.steps)
-    clipper = Clipper(recipe.clipping, max_grad_norm=spec.max_grad_norm, precision=recipe.precision)
-    asked = campaign.plan.spec.acquisition is Acquisition.COMMITTEE
-    committee = Committee(model, phase.steps, wanted=asked)
-    if steps.state is not None:
-        restore_training(steps.state, model, optimizer, average, clipper, committee)
-    elif training.before is not None:
-        restore_carried(training.before, model, optimizer, average, clipper)
-    every = _steps_between_checkpoints(campaign, phase, model)
+    every = _steps_between_checkpoints(campaign, phase, training.model)
     # Where a training was stopped would say how fast its steps are.
     hidden = campaign.plan.spec.selection is SelectionMode.HIDDEN
     load = _loader(campaign, phase)
@@ -250,42 +250,54 @@ def make_steps(
         load(share=WHOLE if crew is None else crew.share) as labeled,
         _progress(training, steps.done, monitor) as show,
     ):
+        state = _state(campaign, training, crew)
+        if steps.state is not None:
+            state.restore(Written.STATE, steps.state)
+        elif training.before is not None:
+            state.restore(Written.CARRIED, training.before)
 
         def on_step(done: int) -> None:
             show(done)
-            committee.update(done)
+            state.committee.update(done)
             if done == phase.steps:
                 return  # the model itself comes next
             stops = monitor.must_stop()
             if done % every == 0 or (stops and not hidden):
-                state = pack_state(model, optimizer, average, clipper, committee)
-                steps.persist(state, position(phase, done=done))
+                steps.persist(state.write(Written.STATE), position(phase, done=done))
             if stops:
                 so_far = f"{steps.persisted:,} of {phase.steps:,} steps"
                 monitor.leave(f"{training.name}, after {so_far},")
 
         train_dp_sgd(
-            model,
-            optimizer,
+            state.model,
+            state.optimizer,
             labeled,
             phase,
-            spec,
+            training.optimizer,
             physical_batch=runtime.physical_batch,
             rng=secure(),  # never that of an attempt before
             recipe=recipe,
             backend=runtime.backend,
-            clipper=clipper,
-            average=average,
+            clipper=state.clipper,
+            average=state.average,
             crew=crew,
             done=steps.done,
             group_records=_group_records(campaign),
             before_step=steps.require,
             on_step=on_step,
         )
-    released = average.averaged_state_dict()
-    weights = {name: value.cpu().contiguous() for name, value in released.items()}
-    carried = pack_carried(model, optimizer, average, clipper, committee)
-    return Trained(weights=save(weights), carried=carried)
+        return Trained(weights=state.write(Written.RELEASED), carried=state.write(Written.CARRIED))
+
+
+def _state(
+    campaign: Campaign, training: TrainingJob, crew: WorkerPool | None
+) -> TrainingState | LeadingState:
+    """What changes with the steps: here, or in rows on all processes of a crew."""
+    recipe, steps = campaign.plan.spec.recipe, training.phase.steps
+    spec, asked = training.optimizer, campaign.plan.spec.acquisition is Acquisition.COMMITTEE
+    if crew is None or campaign.config.runtime.model_layout is ModelLayout.REPLICATED:
+        return TrainingState(training.model, spec=spec, recipe=recipe, steps=steps, committee=asked)
+    return crew.shard(training.model, spec=spec, recipe=recipe, steps=steps, committee=asked)
 
 
 def _fit_head(

@@ -22,7 +22,13 @@ from dpal.runs.campaign import Campaign
 from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.phase_measuring import Measured, figures_of
-from dpal.runs.phase_training import TrainingJob, make_steps, start_model, trial_training
+from dpal.runs.phase_training import (
+    TrainingJob,
+    make_steps,
+    start_model,
+    training_device,
+    trial_training,
+)
 from dpal.runs.search_choice import SearchChoice, recorded_search
 
 
@@ -71,7 +77,7 @@ def _tried(campaign: Campaign, phase: Phase, number: int) -> Mapping[str, object
                 name=name,
                 phase=phase,
                 optimizer=trials[number - 1],
-                model=start_model(campaign),
+                model=start_model(campaign, device=training_device(campaign)),
             )
             return {files.weights.name: make_steps(campaign, job, steps, monitor).weights}
 

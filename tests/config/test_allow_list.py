@@ -106,6 +106,7 @@ NO_DOORS = {
     "privacy.unit",
     "release",
     "runtime.backend",
+    "runtime.model_layout",
     "runtime.task_runner",
     "start.declared.adjacency",
     "start.declared.unit",
