@@ -84,7 +84,8 @@ class PrivateGradient:
         self._device = self._parameters[0].device
         # A source that repeats draws in place: other streams would not repeat.
         ahead = self._device.type != "cpu" and isinstance(rng, SecureBits)
-        self._ahead = NoiseAhead(sum(p.numel() for p in self._parameters)) if ahead else None
+        count = sum(p.numel() for p in self._parameters)  # 0 where other processes hold all rows
+        self._ahead = NoiseAhead(count) if ahead and count else None
 
     @property
     def bound(self) -> float:

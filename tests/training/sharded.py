@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,7 +75,9 @@ def build(name: str, folder: Path) -> nn.Module:
         bert = folder / "bert"
         if not bert.exists():
             tiny_bert.write_folder(bert)
-        values = {"text": {"trainable": EVERYTHING}, "text_adapters": {"adapter_rank": 2}}[name]
+        values: dict[str, Any] = {"adapter_rank": 2}
+        if name == "text":
+            values = {"trainable": EVERYTHING}
         return AsTexts(tiny_bert.model_of(bert, **values))
     images = name != "mlp"
     shape = (1, 28, 28) if images else (WIDTH,)
@@ -145,13 +148,13 @@ class SeededHelpers:
 
     def __call__(self, *, share: Share) -> LabeledSet:
         if share.rank:
-            worker.secure = lambda: RepeatableBits(1)  # type: ignore[assignment,return-value]
+            vars(worker)["secure"] = lambda: RepeatableBits(1)
         return in_memory(RECORDS)(share=share)
 
 
 def bytes_held(optimizer: torch.optim.Optimizer) -> int:
     """Bytes of all parameters that are alive in this process, and of an optimizer's state."""
-    tensors = [one for one in gc.get_objects() if isinstance(one, nn.Parameter)]
+    tensors: list[Tensor] = [one for one in gc.get_objects() if isinstance(one, nn.Parameter)]
     tensors += [
         value
         for state in optimizer.state.values()

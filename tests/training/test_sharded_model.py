@@ -55,7 +55,12 @@ def crew(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("name", "recipe"),
-    [(name, "flat") for name in MODELS] + [("mlp", "adaptive"), ("tutorial_cnn", "per_layer")],
+    [
+        *((name, "flat") for name in MODELS),
+        ("mlp", "adaptive"),
+        ("tutorial_cnn", "per_layer"),
+        pytest.param("resnet9", "flat", marks=pytest.mark.slow),
+    ],
 )
 def test_weights_are_those_of_one_process(crew, tmp_path, name, recipe):
     """Every record is clipped, so that norms that were wrong would show."""
@@ -67,7 +72,7 @@ def test_weights_are_those_of_one_process(crew, tmp_path, name, recipe):
     many = crew.shard(start, spec=SGD, recipe=wanted, steps=steps, committee=True)
     train(many, everyone(steps), SGD, crew=crew, recipe=wanted)
     assert furthest(weights(one), weights(many)) < 1e-5
-    assert furthest(weights(one), before) > 1e-2
+    assert furthest(weights(one), before) > 1e-3
     assert many.clipper.bound == pytest.approx(one.clipper.bound, rel=1e-5)
 
 

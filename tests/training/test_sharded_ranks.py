@@ -55,21 +55,20 @@ def test_equal_streams_on_two_ranks_would_be_seen(tmp_path):
 
 
 def test_a_lost_rank_ends_the_step_and_nothing_is_written(tmp_path):
-    begun = time.monotonic()
     with WorkerPool(in_memory(RECORDS), processes=3, scratch=tmp_path / "crew") as three:
         state = three.shard(build("mlp", tmp_path), spec=SGD, recipe=Recipe(), steps=50)
-        released, pids = [], [helper.process.pid for helper in three._helpers]
+        rows, killed = list[torch.Tensor](), list[float]()
+        pids = [helper.process.pid for helper in three._helpers]
 
         def kill(done: int) -> None:
             if done == 3:
-                released.extend(rows.clone() for rows in state.optimizer.param_groups[0]["params"])
+                rows.extend(kept.clone() for kept in state.optimizer.param_groups[0]["params"])
                 os.kill(pids[1], signal.SIGKILL)
-                released.append(time.monotonic())
+                killed.append(time.monotonic())
 
         with pytest.raises(ProcessLost, match="by signal 9", check=having(rank=2, processes=3)):
             train(state, everyone(50), SGD, crew=three, on_step=kill)
-        *rows, at = released
-        assert time.monotonic() - at < 10 < at - begun + 10
+        assert time.monotonic() - killed[0] < 10
         kept = state.optimizer.param_groups[0]["params"]
         assert all(torch.equal(one, other) for one, other in zip(rows, kept, strict=True))
         with pytest.raises(ParameterError):
