@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -87,8 +88,11 @@ def peak(processes: int, folder) -> float:
             else some.shard(model, spec=ADAM, recipe=Recipe(), steps=2)
         )  # fmt: skip
         seen: list[int] = []
+        gc.collect()  # a model before this one
 
         def look(*values: Any) -> None:
+            if not state.optimizer.state:  # in the first step
+                return
             seen.append(bytes_held(state.optimizer))
             if len(values) == 3 and values[2].requires_grad:  # after a layer's forward pass
                 values[2].register_hook(look)  # when its backward pass begins

@@ -29,7 +29,7 @@ from dpal.training.per_record.book_keeping import BookKeeping
 from dpal.training.per_record.fallback import FunctionalRule
 from dpal.training.per_record.filters import FilterRule
 from dpal.training.per_record.layer_rules import find_rules
-from dpal.training.per_record.screening import FirstAlone, require_apart, same_chance, two_records
+from dpal.training.per_record.screening import FirstAlone, require_unmixed, same_chance, two_records
 
 
 class ShardedModel:
@@ -105,7 +105,7 @@ class ShardedModel:
             )
 
         with self._nothing_zero():
-            require_apart(self.model, like)
+            require_unmixed(self.model, like)
             if not self._agrees(build(Precision.FP32), loss, like, targets):
                 raise ParameterError.before_release(
                     "a parameter of this model is used outside of the layer that holds it, which a "

@@ -58,10 +58,10 @@ def refuse_mixing(model: nn.Module, like: Tensor) -> None:
         what it saw. The first such layer is named.
     """
     refuse_known_mixing(model)
-    require_apart(probe_copy(model), like)
+    require_unmixed(probe_copy(model), like)
 
 
-def require_apart(tried: nn.Module, like: Tensor) -> None:
+def require_unmixed(tried: nn.Module, like: Tensor) -> None:
     """Does what `refuse_mixing` does, with a model of which no weight is zero throughout."""
     records = made_up(like, _SCREENED + 1)
     before = {name: buffer.clone() for name, buffer in tried.named_buffers()}
