@@ -78,6 +78,24 @@ def test_a_lost_rank_ends_the_step_and_nothing_is_written(tmp_path):
     assert not torch.distributed.is_initialized()
 
 
+@pytest.mark.slow
+@pytest.mark.timing
+def test_a_rank_that_hangs_is_given_up(tmp_path):
+    with WorkerPool(
+        in_memory(RECORDS), processes=2, scratch=tmp_path / "crew", patience=15
+    ) as both:
+        state = both.shard(build("mlp", tmp_path), spec=SGD, recipe=Recipe(), steps=50)
+        (pid,) = (helper.process.pid for helper in both._helpers)
+
+        def hang(done: int) -> None:
+            if done == 2:
+                os.kill(pid, signal.SIGSTOP)
+
+        with pytest.raises(ProcessLost, check=having(rank=1, processes=2)):
+            train(state, everyone(50), SGD, crew=both, on_step=hang)
+    assert gone(pid, within=1)
+
+
 def peak(processes: int, folder) -> float:
     """Most bytes of parameters and of the optimizer's state here, over those of the weights."""
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(8)), nn.Linear(WIDTH, 3))

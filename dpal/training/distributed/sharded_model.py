@@ -107,7 +107,7 @@ class ShardedModel:
         with self._nothing_zero():
             require_unmixed(self.model, like)
             if not self._agrees(build(Precision.FP32), loss, like, targets):
-                raise ParameterError.before_release(
+                raise ParameterError(
                     "a parameter of this model is used outside of the layer that holds it, which a "
                     "sharded model cannot follow; set runtime.model_layout replicated"
                 )
@@ -210,7 +210,7 @@ def require_shardable(model: nn.Module, *, backend: Backend, optimizer: str) -> 
                     "after it has computed; set runtime.model_layout replicated"
                 )
     if reason is not None:
-        raise ParameterError.before_release(f"this model cannot be sharded: {reason}")
+        raise ParameterError(f"this model cannot be sharded: {reason}")
 
 
 def built_as(layer: nn.Module) -> type:

@@ -4,6 +4,8 @@ Every record is owned by one rank, which decides with random bits of its own whe
 record joins a batch, and clips its gradient. Sums are added up here, at rank 0, which adds
 noise once and steps. So every record still enters each batch by a coin of its own, moves
 the sum by at most C, and the noise on the sum is that of the plan.
+
+Where a model is sharded, each rank gets its rows of the sum, adds noise to these, and steps them.
 """
 
 from __future__ import annotations
@@ -218,12 +220,12 @@ class WorkerPool:
             if self._sums is None:
                 self._sums = self._meet()
             if not isinstance(self._sums, Team) or self._elsewhere:
-                raise ParameterError.before_release(
+                raise ParameterError(
                     "a model can be sharded over processes of one machine, and other machines help "
                     "here; set runtime.model_layout replicated, or leave runtime.helpers out"
                 )
             if self._device.type == "cuda" and not by_nccl(self._device, self._processes):
-                raise ParameterError.before_release(
+                raise ParameterError(
                     f"a sharded model needs {self._processes} GPUs, one a process, and here are "
                     "fewer; set runtime.processes lower, or runtime.device cpu"
                 )
@@ -358,10 +360,12 @@ class WorkerPool:
                 self._blame(error)
             finally:
                 self.close()
-        except RuntimeError:
-            # What shards a model does not say whether a rank was lost.
+        except RuntimeError as error:
+            # What shards a model waits for the others by itself, and fails in its own words.
             try:
                 self._await_end()
+                if self._sharded is not None and "gloo" in str(error).lower():
+                    self._blame(error)
             finally:
                 self.close()
             raise
@@ -373,7 +377,7 @@ class WorkerPool:
         for helper in self._everyone:
             helper.look()
 
-    def _blame(self, error: ConnectionError) -> NoReturn:
+    def _blame(self, error: Exception) -> NoReturn:
         """Raises what became of a helper that has ended or is about to."""
         self._await_end()
         raise self._everyone[0].lost("or another one no longer answers") from error
