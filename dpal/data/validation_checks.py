@@ -123,6 +123,13 @@ def require_other_records(
         if found.size:
             there = rows[np.isin(contents, own["high"][found])]
             shared[found], both[found] = True, np.isin(_pairs(own[found]), _pairs(there))
+    if protected and both.any():
+        raise DataError.before_release(
+            f"{{both}} of {both.size:,} rows of {names[1]} have the id and the content of rows of "
+            f"the pool {names[0]}, and a record in both would lose what is promised twice; leave "
+            "them out of one, or give other people's records ids of their own",
+            both=f"{int(both.sum()):,}",
+        )
     by_chance = 2 * alike / max(1, pool.rows.size)
     copied = shared.mean() > COINCIDENCE + by_chance
     if both.mean() > COINCIDENCE or (copied and shared.sum() > (0 if protected else _BY_CHANCE)):

@@ -125,6 +125,20 @@ def test_rows_of_the_pool_are_no_validation_set(tmp_path, room, renamed, taken):
     require_apart(source(tmp_path / "pool"), source(tmp_path / "own"))
 
 
+def test_no_protected_record_is_one_of_the_pool(tmp_path):
+    """One of 300 is no sign that figures would flatter; but it would lose twice."""
+    write_blobs(tmp_path / "pool", 600, seed=1)
+    own = pq.read_table(write_blobs(tmp_path / "own", 300, seed=2, prefix="v"))
+    copied = pq.read_table(tmp_path / "pool").slice(7, 1).cast(own.schema)
+    pq.write_table(pa.concat_tables([own.slice(1), copied]), tmp_path / "mixed")
+    pool, mixed = source(tmp_path / "pool"), source(tmp_path / "mixed")
+    require_apart(pool, mixed)
+    with pytest.raises(DataError) as refused:
+        require_apart(pool, mixed, protected=True)
+    assert refused.value.released is False
+    require_apart(pool, source(tmp_path / "own"), protected=True)
+
+
 def test_one_of_few_records_that_another_one_is_like_says_nothing(tmp_path, room):
     """As in iris, of which two flowers measure the same: one may be held out, of seventeen."""
     values = np.random.default_rng(3).normal(0, 1, (120, 4)).astype(np.float32)
