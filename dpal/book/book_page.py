@@ -39,6 +39,7 @@ from dpal.simulation.paired_comparison import MeanEstimate, estimate_mean
 
 _MOST_LINES = 8  # of one chart: as many as there are styles
 _LEAST_BAND = 3  # seeds of which an interval is drawn
+_OF_A_CHOICE = {"irrelevant_chosen"}  # figures of what was chosen, not of a model
 _NOTHING = "not run"
 _STANDS_IN = (
     "sets here stand in for those of the source: a verdict says what holds on these sets, at this "
@@ -144,7 +145,8 @@ def _ours(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> Tab
     cells = tuple(
         (row, *(_mean(about, filled.get((row, column))) for column in columns)) for row in rows
     )
-    where = " on the test records" if about.unit == "percent" else ""
+    judged = about.unit == "percent" and about.figure not in _OF_A_CHOICE
+    where = " on the test records" if judged else ""
     what = f"{named.replace('_', ' ')}{unit}{where}"
     title = f"Ours: {what}, mean ± half of the 95 % interval, n = {runs}"
     return Table(title, ("way", *columns), cells)
