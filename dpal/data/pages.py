@@ -126,6 +126,7 @@ def _value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (_TRUE, _FALSE, _BYTE):
         return content[at], at + 1
     if kind == _DOUBLE:
+        content[at + 7]  # or a list of very many that are not there would be counted to its end
         return None, at + 8
     if kind == _BINARY:
         length, at = _unsigned(content, at)
