@@ -160,7 +160,8 @@ class BookKeeping:
         try:
             with products(self._precision):
                 self._pass(inputs, targets, stretches, norms)
-            weights, broken = self._weights(norms[0] + norms[1], real, weigh)
+            weights, unsound = self._weights(norms[0] + norms[1], real, weigh)
+            broken = unsound if bool(unsound.any()) else None  # asked once: a GPU is waited for
             summed = set[int]()
             for layer in self._layers:
                 numbers = [number for number in layer.parameters if number not in summed]
@@ -298,23 +299,30 @@ class BookKeeping:
         layer: _Layer,
         numbers: Sequence[int],
         weights: Tensor,
-        broken: Tensor,
+        broken: Tensor | None,
         stretches: Sequence[Stretch],
     ) -> dict[int, Tensor]:
-        """Sums of these of a layer's parameters; what the pass left behind in it is dropped."""
+        """Sums of these of a layer's parameters; what the pass left behind in it is dropped.
+
+        Args:
+          layer: whose records' gradients were measured.
+          numbers: of its parameters, those that are not summed yet.
+          weights: (groups, records).
+          broken: records that count nothing; None where there are none.
+          stretches: of records.
+        """
         sums = {
             number: torch.zeros(parameter.shape, dtype=torch.float64, device=parameter.device)
             for number, parameter in ((number, self.parameters[number]) for number in numbers)
         }
-        any_broken = bool(broken.any())
         mine, bad, parts = weights[self._groups[layer.parameters[0]]], broken, stretches
         if layer.is_whole:
             # A sum over rows, each with the weight of its record: one product for all.
             row_records = records_of_rows(stretches).to(weights.device)
-            mine, bad = mine[row_records], broken[row_records]
+            mine, bad = mine[row_records], None if broken is None else broken[row_records]
             parts = (Stretch(len(row_records), 1),)
         for at, (stretch, records, _) in enumerate(slices(parts)):
-            gone = bad[records] if any_broken else None
+            gone = None if bad is None else bad[records]
             for part in self._parts(layer, at, stretch, mine[records], gone):
                 for number, key in zip(layer.parameters, layer.rule.parameters, strict=True):
                     sums[number] += part[key]
@@ -322,7 +330,7 @@ class BookKeeping:
         for number in numbers:
             if number in self._shared:
                 total = self._shared.pop(number)
-                total = zero_rows(total, broken) if any_broken else total
+                total = total if broken is None else zero_rows(total, broken)
                 sums[number] += torch.tensordot(weights[self._groups[number]].double(),
                                                 total.double(), 1)  # fmt: skip
         return sums
