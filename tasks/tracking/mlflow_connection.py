@@ -31,6 +31,9 @@ PATIENCE = "DPAL_MLFLOW_PATIENCE_SECONDS"  # how long a server is waited for, if
 
 _REFUSED = {401: "asks who you are", 403: "does not allow this user to write there"}
 _PAUSE, _SAY_AGAIN, _LOOK = 3.0, 60.0, 30.0  # seconds
+_AT_ONCE = 5  # times that others may have written the same at the same moment
+# What Postgres, SQLite and SQLAlchemy say of a row that another one has just made.
+_THERE_ALREADY = ("UniqueViolation", "UNIQUE constraint failed", "IntegrityError")
 # By default MLflow tries each request for minutes, and nobody would be told.
 _QUICK = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
@@ -70,11 +73,14 @@ def retry_while_mlflow_is_down(uri: str, tell: Callable[[], T], *, patient: bool
     for name, value in _QUICK.items():
         os.environ.setdefault(name, value)
     began, patience = time.monotonic(), float(os.environ.get(PATIENCE, "300"))
-    silent_since, said_at = "", 0.0
+    silent_since, said_at, at_once = "", 0.0, _AT_ONCE
     while True:
         try:
             answer = tell()
         except TROUBLE as error:
+            if at_once and _is_there_already(error):  # told again, it is found
+                at_once -= 1
+                continue
             now, reason = time.monotonic(), _in_short(error, uri)
             if not silent_since:
                 silent_since, began = _clock(), now
@@ -136,6 +142,11 @@ def _answers(uri: str) -> bool:
             return bool(answer.status == 200)
     except OSError as error:
         return getattr(error, "code", None) in _REFUSED  # a server that asks for a name is there
+
+
+def _is_there_already(error: Exception) -> bool:
+    """Whether somebody made the same at the same moment, such as the experiment's first tags."""
+    return any(sign in f"{type(error).__name__}: {error}" for sign in _THERE_ALREADY)
 
 
 def _may_come_back(error: Exception, uri: str) -> bool:
