@@ -162,7 +162,7 @@ def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
     except ObjectNotFound:
         done = Done.MADE
     else:
-        made = [each for each in there.schedules if _is_ours(each, own)]
+        made = [each for each in there.schedules if _is_ours(each, own + _of_settings(there))]
         theirs = [_again(each) for each in there.schedules if each not in made]
         same_time = _times(made) == _times(own)
         same = (there.global_concurrency_limit is not None) is wanted.alone
@@ -251,11 +251,25 @@ def _is_ours(there: DeploymentSchedule, own: Sequence[DeploymentScheduleCreate])
     """Whether a schedule is of the settings, and not one that a person added.
 
     Those of earlier versions have no name: they are known by what they say.
+
+    Args:
+      there: as the server has it.
+      own: what the settings ask for, and what they asked for when they were deployed last.
     """
     if there.slug is not None:
         return there.slug == _OURS
     anchor = getattr(there.schedule, "anchor_date", None)
-    return anchor == _ANCHOR or _times([there]) == _times(own)
+    return anchor == _ANCHOR or _times([there])[0] in _times(own)
+
+
+def _of_settings(there: DeploymentResponse) -> list[DeploymentScheduleCreate]:
+    """The schedule that the settings asked for with which a deployment was made."""
+    config = there.parameters.get("config")
+    runtime = config.get("runtime") if isinstance(config, dict) else None
+    if not isinstance(runtime, dict) or not runtime.get("cron"):
+        return []
+    zone = runtime.get("timezone") or "UTC"
+    return [_schedule(WantedSchedule(cron=runtime["cron"], timezone=zone))]
 
 
 def _is_of_dpal(there: DeploymentResponse) -> bool:

@@ -322,6 +322,25 @@ def test_schedules_that_a_person_made_stay_and_are_told(orchestrated, workplace)
     assert {type(each.schedule) for each in left} == {IntervalSchedule, RRuleSchedule}
 
 
+def test_a_schedule_of_an_earlier_version_goes_with_its_settings(orchestrated, workplace):
+    """It has no name; the deployment still says which settings asked for it."""
+    file = workplace / "c.yaml"
+    settings = [{"runtime__cron": "0 6 * * 1"}, {"runtime__cron": "0 7 * * 1"}, {}]
+    earlier, later, never = (from_file(write_config(file, name="aged", **one)) for one in settings)
+    with get_client(sync_client=True) as client:
+        for wanted, left in ((later, ["0 7 * * 1"]), (never, [])):
+            make([earlier], pools_of({}, {}), {})
+            there = client.read_deployment_by_name("campaign/aged")
+            [made] = there.schedules
+            client.delete_deployment_schedule(there.id, made.id)
+            client.create_deployment_schedules(there.id, [(made.schedule, True)])
+            make([earlier], pools_of({}, {}), {})  # nothing to do, and still without a name
+            make([wanted], pools_of({}, {}), {})
+            now = client.read_deployment_by_name("campaign/aged").schedules
+            assert [getattr(one.schedule, "cron", None) for one in now] == left
+        take_down(client)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["docker", "kubernetes"])
 def test_a_pool_template_is_what_its_worker_understands(kind):

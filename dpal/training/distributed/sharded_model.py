@@ -59,9 +59,9 @@ class ShardedModel:
         for name, layer in reversed(list(model.named_modules())):  # from the inside out
             for key, empty in list(layer.named_parameters(recurse=False)):
                 at = f"{name}.{key}" if name else key
-                values = torch.empty_like(empty, device=group.device) if whole is None else (
-                    whole.pop(at).to(group.device).contiguous()
-                )  # fmt: skip
+                values = torch.empty(empty.shape, dtype=empty.dtype, device=group.device)
+                if whole is not None:
+                    values.copy_(whole.pop(at))
                 group.from_first(values)
                 setattr(layer, key, nn.Parameter(values, requires_grad=empty.requires_grad))
             if layer is model or next(layer.parameters(recurse=False), None) is not None:
@@ -203,6 +203,12 @@ def require_shardable(model: nn.Module, *, backend: Backend, optimizer: str) -> 
     elif numbers:
         reason = f"{numbers[0]} is a single number; set runtime.model_layout replicated"
     else:
+        for name, layer in model.named_modules():
+            if isinstance(layer, nn.MultiheadAttention):
+                reason = (
+                    f"layer {name!r} (MultiheadAttention) reads weights of another layer; set "
+                    "runtime.model_layout replicated"
+                )
         for name, rule in find_rules(model):
             if isinstance(rule, FunctionalRule | FilterRule):
                 reason = (
@@ -220,7 +226,7 @@ def built_as(layer: nn.Module) -> type:
 
 def _no_view(layer: nn.Module, inputs: object, output: Tensor) -> Tensor:
     """FSDP waits for the gradient of an output, which a change in place of a view would escape."""
-    return output.clone() if output._is_view() else output
+    return output.clone() if isinstance(output, Tensor) and output._is_view() else output
 
 
 def _rows_of(module: nn.Module, made: dict[int, nn.Module]) -> nn.Module:

@@ -66,7 +66,7 @@ class ShardedState:
             whole = self._group.from_first(value.to(self._group.device))
             if not self._is_whole(name, whole.dim()):
                 whole = whole[self._group.rows(len(whole))].clone()
-            rows[name] = whole
+            rows[name] = whole.cpu()  # whoever takes them puts them where they belong
         self.own.put(order.kind, rows, order.path)
 
     def _from_first(self, order: TakeRows) -> Iterator[tuple[str, Tensor]]:

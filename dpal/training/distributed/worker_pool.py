@@ -29,6 +29,7 @@ from dpal.data.records import Batch, LabeledSet
 from dpal.errors import DpalError, ParameterError, ProcessLost, StorageError
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Recipe
+from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import (
@@ -229,6 +230,9 @@ class WorkerPool:
                     f"a sharded model needs {self._processes} GPUs, one a process, and here are "
                     "fewer; set runtime.processes lower, or runtime.device cpu"
                 )
+            if self._device.type == "cuda":  # as in every helper; FSDP asks torch for it
+                torch.cuda.set_device(self._place(self.share))
+                exact_arithmetic()
             group = self._sums.shard_group()
             whole = take_weights(model.cpu())
             order = ShardModel(
