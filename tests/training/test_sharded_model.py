@@ -75,6 +75,19 @@ def test_weights_are_those_of_one_process(crew, tmp_path, name, recipe):
     assert many.clipper.bound == pytest.approx(one.clipper.bound, rel=1e-5)
 
 
+def test_how_weights_lie_in_memory_changes_nothing(crew, tmp_path):
+    """Seen red where only the process that leads lays them out by rows."""
+    whole, start = build("mlp", tmp_path), build("mlp", tmp_path)
+    for layer in start.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t())
+    one = alone(whole, SGD, Recipe(), 2)
+    train(one, everyone(2), SGD)
+    many = crew.shard(start, spec=SGD, recipe=Recipe(), steps=2, committee=True)
+    train(many, everyone(2), SGD, crew=crew)
+    assert furthest(weights(one), weights(many)) < 1e-5
+
+
 class Stopped(Exception):
     """The test has seen enough steps."""
 
@@ -148,6 +161,14 @@ class Number(nn.Module):
         self.last, self.number = nn.Linear(4, 2), nn.Parameter(torch.tensor(1.0))
 
 
+class Attending(nn.Module):
+    """Frozen attention, which reads weights of a layer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.last = nn.MultiheadAttention(4, 2).requires_grad_(False), nn.Linear(4, 2)
+
+
 @pytest.mark.parametrize(
     ("model", "backend", "optimizer"),
     [
@@ -156,8 +177,9 @@ class Number(nn.Module):
         (Shared, Backend.BOOK_KEEPING, "sgd"),
         (Number, Backend.BOOK_KEEPING, "sgd"),
         (lambda: nn.Bilinear(4, 4, 2), Backend.BOOK_KEEPING, "sgd"),
+        (Attending, Backend.BOOK_KEEPING, "sgd"),
     ],
-    ids=["backend", "agc", "shared", "number", "no rule"],
+    ids=["backend", "agc", "shared", "number", "no rule", "attention"],
 )
 def test_what_cannot_be_sharded_is_refused_before_anything_is(model, backend, optimizer):
     with pytest.raises(ParameterError):
