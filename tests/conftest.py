@@ -71,6 +71,20 @@ PUBLIC = {"public": True, "why": "made up for tests"}
 _LONG_FIRST = ("flows", "runs", "store", "audit", "certificate", "ledger", "tasks", "training")
 
 
+# Where files of the default suite lie, if there is room for four times what it writes.
+_MEMORY, _ROOM = Path("/dev/shm"), 2**32
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Files of quick tests lie in memory: of a disk they wait for 10,000 writes to be on it.
+
+    Whether anything survives a power failure no test can see; slow tests use the disk.
+    """
+    quick = config.getoption("markexpr") == "not slow"
+    if quick and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores, as each waits for servers now and then, and eight at most."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -328,7 +342,7 @@ main()
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def dpal(prefect_api: str, forked: Forks) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `dpal` as a person would, in a process of its own."""
 

@@ -22,7 +22,7 @@ _FORKS = """
 import atexit, gc, json, os, sys, threading
 gc.disable()
 import dp_accounting.pld, matplotlib.pyplot, mlflow, pandas, prefect.context, pyarrow.parquet
-import scipy.optimize, scipy.stats, sklearn, sqlalchemy, torch
+import scipy.optimize, scipy.stats, sklearn, sqlalchemy, torch._dynamo
 gc.freeze()  # else each child copies, as it ends, all that was imported here
 for line in sys.stdin:
     asked = json.loads(line)

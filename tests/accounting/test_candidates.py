@@ -29,6 +29,7 @@ from tests.accounting.test_secret_draws import (
     exact_epsilon,
     target,
 )
+from tests.variants import quick_and_slow
 
 NOISE, COUNT_NOISE, UNLABELED_NOISE = 1.2, 1.5, 1.5
 SUMS, COUNTS = np.linspace(-5, 7, 25), np.linspace(-6, 9, 31)
@@ -122,7 +123,9 @@ def law(
 CASES = [(0.1, 0.3, False), (0.3, 0.5, False), (0.05, 0.1, False), (0.1, 0.3, True)]
 
 
-@pytest.mark.parametrize(("chance", "candidates", "self_training"), CASES)
+@pytest.mark.parametrize(
+    ("chance", "candidates", "self_training"), quick_and_slow(CASES[2:], CASES)
+)
 def test_no_attack_on_a_tiny_pool_beats_the_account(chance, candidates, self_training):
     """Three records: the likelihood-ratio attack at delta 1e-2; 60 % of the account at least."""
     releases = releases_of(chance, candidates, self_training=self_training)
@@ -185,6 +188,7 @@ def histories(draw: st.DrawFn) -> tuple[Release, ...]:
     return campaign([draws, *[gate] * queries], trainings)
 
 
+@pytest.mark.slow  # tiny campaigns above are by both accountants, too
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(histories(), st.sampled_from([1e-3, 1e-6]))
 def test_both_accountants_agree(releases, delta):

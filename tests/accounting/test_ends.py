@@ -31,6 +31,7 @@ from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency
 from tests.conftest import small_spec
+from tests.variants import quick_and_slow
 
 MODES = ["hidden", "visible", "paper", "random"]
 POOL = "pool"
@@ -163,7 +164,7 @@ def game_of(
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", quick_and_slow(["hidden", "paper"], MODES))
 def test_the_best_end_of_a_thousand_plans_gains_nothing(mode):
     generator = np.random.default_rng(19)
     for number in range(250):

@@ -29,6 +29,7 @@ from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency
 from tests.conftest import small_spec
+from tests.variants import quick_and_slow
 
 ZERO = Adjacency.ZERO_OUT
 
@@ -80,7 +81,7 @@ def test_what_is_within_the_limit_proves_no_more_than_it(parts, epsilon, delta):
     assert not (total + Amount(one.limit.divergence, 0)).within(one.limit)
 
 
-@pytest.mark.parametrize("mode", ["visible", "paper", "random"])
+@pytest.mark.parametrize("mode", quick_and_slow(["paper"], ["visible", "paper", "random"]))
 def test_many_campaigns_cost_less_than_the_sum_of_their_epsilons(mode):
     """Four campaigns of epsilon 3 fit into 8; by basic composition two would."""
     privacy = {"epsilon": 3.0, "selection": "visible" if mode == "random" else mode}

@@ -19,6 +19,7 @@ from dpal.planning.certify_campaign import PLANNERS
 from dpal.planning.strategies.naive import plan_naive
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.planning.specs import campaign
+from tests.variants import quick_and_slow
 
 MODES = list(SelectionMode)
 
@@ -45,7 +46,10 @@ def test_both_engines_agree_on_every_path(mode, adjacency):
         assert theirs == approx(ours, abs=5e-3)
 
 
-@pytest.mark.parametrize("strategy", [s for s in Strategy if s is not Strategy.NAIVE])
+@pytest.mark.parametrize(
+    "strategy",
+    quick_and_slow([Strategy.CONTINUAL], [s for s in Strategy if s is not Strategy.NAIVE]),
+)
 def test_both_engines_agree_where_rates_differ(strategy):
     spec = campaign(
         initial=600,

@@ -38,6 +38,7 @@ from dpal.privacy import Adjacency, PrivacyTarget
 from tests.accounting.games import Content, delta, law
 from tests.accounting.worst_case import WorstCase
 from tests.planning.specs import campaign
+from tests.variants import quick_and_slow
 
 MODES = list(SelectionMode)
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.0])
@@ -110,8 +111,14 @@ def contents(adjacency: Adjacency) -> list[tuple[Content, Content]]:
     return list(itertools.product(records, others))
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
-@pytest.mark.parametrize("mode", MODES)
+# Both adjacencies of the other modes are in the default suite.
+CASES = list(itertools.product(MODES, Adjacency))
+LONG = (SelectionMode.VISIBLE, Adjacency.REPLACE_ONE)
+
+
+@pytest.mark.parametrize(
+    ("mode", "adjacency"), quick_and_slow([one for one in CASES if one != LONG], CASES)
+)
 def test_no_small_pool_loses_more_than_its_certificate(mode, adjacency):
     plan = small_plan(mode, adjacency)
     releases = list(plan.releases())

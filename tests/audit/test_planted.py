@@ -31,9 +31,12 @@ from dpal.training import dp_sgd
 from dpal.training.clipping import Clipper
 from dpal.training.per_record import book_keeping
 from dpal.training.poisson_batches import PoissonBatches
-from tests.audit.auditing import audited, failed, small_plan
+from tests.audit.auditing import EFFORT, audited, failed, small_plan
+from tests.variants import quick_and_slow
 
 HIDDEN = {"privacy__selection": "hidden", "privacy__threshold_noise": 1.0}
+# What shows in a single draw needs no more of them.
+FEW_DRAWS = replace(EFFORT, draws=1 << 16)
 LARGE_QUERY = {"schedule__initial": 100, "schedule__queries": [200]}
 
 
@@ -90,7 +93,7 @@ def test_clipping_off(plan, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Clipper, "weigh", lambda self, squared: torch.ones_like(squared))
     monkeypatch.setattr(book_keeping, "broken_records", nobody)
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert {"step", "attack"} <= failed(report)
     assert "gradients are not clipped" in words(report)
     assert "broken record" in words(report)  # NaN went through, too
@@ -138,7 +141,7 @@ def test_a_mean_instead_of_a_sum(plan, tmp_path, monkeypatch):
             self._divisor = planned
 
     monkeypatch.setattr(dp_sgd.PrivateGradient, "write", mean)
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert {"step", "attack"} <= failed(report)
     assert "plan's constant" in words(report)
 
@@ -181,14 +184,14 @@ def test_scores_in_the_log(plan, tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(scoring, "score", telling)
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert failed(report) == {"selection"}
     assert "scores, losses" in words(report)
 
 
 def test_a_seed_that_is_used_twice(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "urandom", lambda count: bytes(count))
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert "mechanism" in failed(report)
     assert "used twice" in words(report)
 
@@ -206,13 +209,13 @@ def test_the_same_noise_in_every_step(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(
         dp_sgd, "noisy_sum", lambda total, scale, *, rng: noisy_sum(total, scale, rng=Again(rng))
     )
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert "words twice" in words(report)
 
 
 def test_a_stream_that_survives_a_fork(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert failed(report) == {"mechanism"}
     assert "two processes" in words(report)
 
@@ -228,14 +231,14 @@ def test_a_retry_that_draws_twice(plan, tmp_path, monkeypatch):
         real(self, release, twice, **files)
 
     monkeypatch.setattr(CampaignLedger, "release_once", eager)
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert failed(report) == {"ledger"}
     assert "retry draws" in words(report)
 
 
 def test_a_retry_that_draws_a_committed_release_again(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(CampaignLedger, "_require_unaltered", lambda *_, **__: None)
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert failed(report) == {"ledger"}
     assert "drawn twice" in words(report)
 
@@ -248,7 +251,7 @@ def test_an_empty_batch_that_is_skipped(plan, tmp_path, monkeypatch):
             real(self, inputs, labels, sizes)
 
     monkeypatch.setattr(dp_sgd.PrivateGradient, "write", skipping)
-    report = audited(plan, tmp_path)
+    report = audited(plan, tmp_path, FEW_DRAWS)
     assert "step" in failed(report)
     assert "empty batches" in words(report)
 
@@ -287,7 +290,7 @@ def test_records_that_compete_for_a_hidden_selection(tmp_path, monkeypatch):
     assert "records compete" in words(report)
 
 
-@pytest.mark.parametrize("cap", ["sum", "query"])
+@pytest.mark.parametrize("cap", quick_and_slow(["sum"], ["sum", "query"]))
 def test_aims_by_actual_counts_instead_of_released_ones(cap, tmp_path, monkeypatch):
     """Whom earlier queries truly selected would steer this one, and nobody paid for that."""
     plan = small_plan(**HIDDEN, **LARGE_QUERY, privacy__label_cap=cap)
@@ -360,13 +363,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=() if kind in ("hidden", "replace_one") else pytest.mark.slow)
-        for kind in KINDS
-    ],
-)
+@pytest.mark.parametrize("kind", quick_and_slow(["hidden"], KINDS))
 def test_every_kind_of_campaign_can_be_audited(kind, tmp_path):
     report = audited(small_plan(**KINDS[kind]), tmp_path)
     assert report.passed, words(report)

@@ -6,6 +6,7 @@ Each check that is statistical fails sound code with a chance of at most 1e-6.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -83,6 +84,7 @@ def test_answers_that_skip_the_check_are_found(monkeypatch):
     assert failed(planned(RULES["checked"]))
 
 
+@cache
 def objecting():
     """Teachers who answer where they object to a public model."""
     target = replace(TARGET, epsilon=3.0)  # of more a thousand transcripts prove nothing
@@ -91,9 +93,9 @@ def objecting():
 
 
 def test_sound_objections_pass():
-    plan = objecting()
-    assert not failed(plan)
-    found = vote_findings(plan, transcripts=1024, draws=1 << 10, fresh=secure)
+    # Of classes there is no law of single answers, for which draws would be made.
+    found = vote_findings(objecting(), transcripts=1024, draws=1 << 16, fresh=secure)
+    assert not [each.what for each in found if not each.passed]
     assert sum("objections" in each.what for each in found) == 1
 
 

@@ -13,7 +13,7 @@ from dpal.book.book_run import BookRun, open_book, while_time_is_left
 from dpal.book.cells import cells_of_book
 from dpal.book.methods import SELECTING
 from dpal.book.parts import make_parts
-from dpal.book.results import find_result, keep_result, result_file
+from dpal.book.results import CellResult, find_result, keep_result, result_file
 from dpal.book.run_cell import CellOrder, cell_settings, run_cell
 from dpal.certificate.checks import any_failed
 from dpal.certificate.read_and_seal import read_certificate
@@ -23,6 +23,7 @@ from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.kinds import folder_of
 from dpal.runs.released_phase import released_weights
 from tests.book.books import tiny, with_table
+from tests.conftest import write_blobs
 
 FOLDER = Path("artifacts/books/tiny")
 
@@ -40,9 +41,21 @@ def entries():
         return store.entries()
 
 
-def test_a_private_cell_is_a_run_that_can_be_checked(workplace):
-    [_, order, _] = orders(tiny())
-    result = run_cell(order)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Path, CellOrder, CellResult]:
+    """A private cell that was made: where, what was asked for, and the result."""
+    root = tmp_path_factory.mktemp("cell")
+    write_blobs(root / "pool.parquet", 600, seed=1)
+    write_blobs(root / "validation.parquet", 300, seed=2, prefix="v")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        [_, order, _] = orders(tiny())
+        return root, order, run_cell(order)
+
+
+def test_a_private_cell_is_a_run_that_can_be_checked(made, monkeypatch):
+    root, _, result = made
+    monkeypatch.chdir(root)
     certificate = read_certificate((FOLDER / result.run / "certificate.json").read_text("utf-8"))
     assert not any_failed(verify_certificate(certificate, ledger=entries()))
     assert (result.certificate, result.plan) == (
@@ -54,14 +67,14 @@ def test_a_private_cell_is_a_run_that_can_be_checked(workplace):
     assert result.made_on["cores"]
 
 
-def test_the_figure_is_that_of_the_released_weights_on_the_test_records(workplace):
+def test_the_figure_is_that_of_the_released_weights_on_the_test_records(made, monkeypatch):
     """Computed anew, from files, with numpy."""
     import numpy as np
     import pyarrow.parquet as pq
     from safetensors.numpy import load_file
 
-    [_, order, _] = orders(tiny())
-    result = run_cell(order)
+    root, order, result = made
+    monkeypatch.chdir(root)
     parts = make_parts(order.about, order.cell.files, 0, FOLDER / "data")
     weights = load_file(released_weights(folder_of(cell_settings(order, parts))))
     table = pq.read_table(parts.test)

@@ -23,7 +23,7 @@ from dpal.runs import site_model
 from tests.book.books import tiny
 from tests.capc.together import terms_of
 
-LABELS = 3
+LABELS, PUBLIC = 3, 60
 
 
 def written(place: Path) -> None:
@@ -50,9 +50,9 @@ def book(**changes: Any) -> dict[str, Any]:
         "answers": {"method": "released_answers", "sites.epsilon": 60},
         "one label": {
             "method": "released_answers",
-            "sites.epsilon": 60,
+            "sites.epsilon": 30,
             "sites.labels": 1,
-            "sites.sigma": 3,
+            "sites.sigma": 2.5,
         },
     }
     table = {
@@ -60,7 +60,7 @@ def book(**changes: Any) -> dict[str, Any]:
         "settings": {"sites.count": 12, "sites.own": 8, "sites.sigma": 2.0, **changes},
         "grid": {"ways": ways, "set": ["made-up"]},
     }  # fmt: skip
-    about = {"train": "made-up.parquet", "pool": 360, "validation": 60, "public": 150,
+    about = {"train": "made-up.parquet", "pool": 360, "validation": 60, "public": PUBLIC,
              "judged": 300, "is_what": "made up"}  # fmt: skip
     return tiny(sets={"made-up": about}, tables=[table], seeds=[0], settings={"model.name": "x"})
 
@@ -89,10 +89,10 @@ def test_bought_labels_make_a_model_better_and_are_charged(results):
 
 def test_answers_are_counted_as_far_as_epsilon_pays_and_judged_on_the_records_there_are(results):
     answers, one = (results[row] for row in ("answers", "one label"))
-    assert answers.told["judged_answers"] == answers.told["queries"] < 150
-    assert one.told["judged_answers"] == 150 < one.told["queries"]
-    for told in (answers, one):
-        assert told.promise["spent"] <= told.promise["epsilon"] == 60
+    assert answers.told["judged_answers"] == answers.told["queries"] < PUBLIC
+    assert one.told["judged_answers"] == PUBLIC < one.told["queries"]
+    for told, epsilon in ((answers, 60), (one, 30)):
+        assert told.promise["spent"] <= told.promise["epsilon"] == epsilon
         assert set(told.figures) == {"bac", "acc"} and told.figures["bac"] > 0.75
     batches = int(answers.told["queries"]) // 5
     terms = terms_of(12, 3, 12, 5, epsilon=60.0, delta=1e-5, batches=batches)

@@ -39,7 +39,6 @@ from tests.capc.shared_outcomes import evaluated, write_shares
 from tests.capc.together import terms_of
 from tests.conftest import ROOT
 from tests.flows.calling import call
-from tests.variants import quick_and_slow
 
 DATA = ROOT / "data"
 WAIT = 90.0  # seconds, on a busy machine
@@ -137,8 +136,8 @@ def in_shares(demo: Demo, features: np.ndarray) -> SharedQueries:
     return SharedQueries(np.arange(len(features), dtype=np.uint32), held)
 
 
-# Of the others, rounds are fewer or only the first is another.
-@pytest.mark.parametrize("mode", quick_and_slow([VoteMode.STRICT], VoteMode), ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", VoteMode, ids=str)
 def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo, mode):
     """And masks and keys serve once: they went with the processes, and a new session has others."""
     if mode is VoteMode.STRICT:  # in which noisy counts are charged, and cost more

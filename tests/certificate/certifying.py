@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,14 @@ SALT, POOL = b"s" * 32, b"the pool's bytes"
 def plan_of(mode: str, **changes: Any) -> Plan:
     """Hidden and visible selection need larger queries than the others; chance draws openly."""
     privacy = {"selection": mode, "secret_draw": False}
-    return certified_plan(
+    return _planned(
         small_spec(strategy="naive", privacy=privacy, schedule__queries=[200, 200], **changes)
-    ).plan
+    )
+
+
+@cache
+def _planned(spec: CampaignSpec) -> Plan:
+    return certified_plan(spec).plan
 
 
 def with_delta(delta: float, spec: CampaignSpec) -> CampaignSpec:

@@ -16,7 +16,6 @@ from dpal.privacy import Adjacency, Unit
 from tests.certificate.certifying import certified, failures, forged, opened, plan_of, run
 
 LIMIT = Limit(filter=RenyiFilter.fitted(30.0, 2e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
-PLAN = plan_of("visible")
 
 
 def registered(place):
@@ -30,7 +29,7 @@ def registered(place):
 
 
 def held(basis: Basis) -> DataHold:
-    amount = LIMIT.filter.charge(list(PLAN.releases()), Adjacency.ZERO_OUT)
+    amount = LIMIT.filter.charge(list(plan_of("visible").releases()), Adjacency.ZERO_OUT)
     epsilon = 8.0 if basis is Basis.SOLE else LIMIT.filter.epsilon_of(amount)
     share = BlockShare(
         block=0, size=600, participation=1.0, basis=basis, amount=amount, epsilon=epsilon
@@ -42,7 +41,7 @@ def held(basis: Basis) -> DataHold:
 def shared(request, tmp_path_factory):
     place = tmp_path_factory.mktemp("shared")
     registered(place)
-    _, entries = run(place, PLAN, data=held(request.param))
+    _, entries = run(place, plan_of("visible"), data=held(request.param))
     return entries
 
 
@@ -51,7 +50,7 @@ def detail(checks, name):
 
 
 def test_a_share_is_checked_and_summed_up_with_the_others(shared):
-    document = certified(shared, PLAN)
+    document = certified(shared, plan_of("visible"))
     assert document["data"]["name"] == "clinic"
     checks = verify_certificate(document, ledger=shared)
     assert failures(checks) == {}
@@ -70,14 +69,15 @@ def test_a_share_that_is_too_small_is_found_by_dp_accounting(shared):
                 share.update(divergence=share["divergence"] // 4, epsilon=share["epsilon"] / 4)
 
     forgery = forged(shared, smaller)
-    found = failures(verify_certificate(certified(forgery, PLAN)))["blocks of the data set"]
+    document = certified(forgery, plan_of("visible"))
+    found = failures(verify_certificate(document))["blocks of the data set"]
     assert "block 0: less is" in found or "too little" in found
 
 
 def test_campaigns_that_pass_the_limit_together_are_found(tmp_path):
     registered(tmp_path)
     hold = held(Basis.RENYI)
-    _, entries = run(tmp_path, PLAN, data=hold)
+    _, entries = run(tmp_path, plan_of("visible"), data=hold)
     last, own = entries[-1], next(one for one in entries if one.kind is EntryKind.HOLD)
     share = replace(hold.shares[0], amount=Amount(LIMIT.filter.limit.divergence, 0))
     body = {**own.body, "data": replace(hold, shares=(share,)).record()}
@@ -85,6 +85,6 @@ def test_campaigns_that_pass_the_limit_together_are_found(tmp_path):
         own, sequence=last.sequence + 1, campaign="second", body=body, previous=last.digest
     )
     together = forged([*entries, second], lambda entry, body: None)
-    found = failures(verify_certificate(certified(entries, PLAN), ledger=together))
+    found = failures(verify_certificate(certified(entries, plan_of("visible")), ledger=together))
     assert set(found) == {"other campaigns"}
     assert "small, second take more" in found["other campaigns"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,17 +15,18 @@ from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import LabelCap, ThresholdStart
 from dpal.planning.selection_steps import HiddenGate, starts_at_validation
 from tests.certificate.certifying import asserted, certified, failures, plan_of, run
+from tests.variants import quick_and_slow
 
-WAYS = [
-    {"privacy__label_cap": "sum"},
-    {"privacy__label_cap": "query"},
-    {"privacy__label_cap": "sum", "privacy__secret_draw": True},
-]
+WAYS: dict[str, dict[str, Any]] = {
+    "sum": {"privacy__label_cap": "sum"},
+    "query": {"privacy__label_cap": "query"},
+    "sum and secret draw": {"privacy__label_cap": "sum", "privacy__secret_draw": True},
+}
 
 
-@pytest.mark.parametrize("settings", WAYS, ids=["sum", "query", "sum and secret draw"])
-def test_a_true_plan_passes(tmp_path, settings):
-    plan = plan_of("hidden", **settings)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_true_plan_passes(tmp_path, way):
+    plan = plan_of("hidden", **WAYS[way])
     assert any(starts_at_validation(phase.selection) for phase in plan.phases)
     _, entries = run(tmp_path, plan)
     assert failures(verify_certificate(certified(entries, plan), ledger=entries)) == {}
@@ -42,20 +44,26 @@ def with_gates(plan: Plan, **changes: Any) -> Plan:
     return replace(plan, phases=tuple(phases))
 
 
-@pytest.mark.parametrize("settings", WAYS, ids=["sum", "query", "sum and secret draw"])
+CHANGES: dict[str, dict[str, Any]] = {
+    # Labels fewer in reserve: whether one more or less is kept, rounding decides.
+    "limit": {"limit": 5},
+    "cap": {"cap": 30, "limit": 30},
+    "noise": {"confirming_share": -0.2},  # more on the count that accepts
+    "chance": {"threshold": {"failure_probability": 1e-14}},
+    "no chance": {"threshold": {"failure_probability": 0.0}},
+}
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"limit": 5},  # labels fewer in reserve: whether one more or less is kept, rounding decides
-        {"cap": 30, "limit": 30},
-        {"confirming_share": -0.2},  # more noise on the count that accepts
-        {"threshold": {"failure_probability": 1e-14}},
-        {"threshold": {"failure_probability": 0.0}},
-    ],
-    ids=["limit", "cap", "noise", "chance", "no chance"],
-)
-def test_a_reserve_that_is_too_small_is_found(tmp_path, settings, changes):
-    plan = with_gates(plan_of("hidden", **settings), **changes)
+    ("change", "way"),
+    quick_and_slow(
+        [*((change, "sum") for change in CHANGES), ("cap", "query"),
+         ("chance", "sum and secret draw")],
+        product(CHANGES, WAYS),
+    ),
+)  # fmt: skip
+def test_a_reserve_that_is_too_small_is_found(tmp_path, change, way):
+    plan = with_gates(plan_of("hidden", **WAYS[way]), **CHANGES[change])
     _, entries = run(tmp_path, plan)
     found = failures(verify_certificate(asserted(entries, plan), ledger=entries))
     assert set(found) == {"plan"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.selection_steps import SecretRandomDraw
 from tests.certificate.certifying import asserted, certified, failures, plan_of, run
 from tests.conftest import small_spec
+from tests.variants import quick_and_slow
 
 
 def secretly(**changes: Any) -> Plan:
     return plan_of("hidden", privacy__secret_draw=True, **changes)
 
 
-@pytest.mark.parametrize("acquisition", ["entropy", "random"])
+@pytest.mark.parametrize("acquisition", quick_and_slow(["entropy"], ["entropy", "random"]))
 def test_a_true_certificate_passes(tmp_path, acquisition):
     plan = secretly(acquisition=acquisition)
     _, entries = run(tmp_path, plan)
@@ -129,6 +131,7 @@ def test_a_plan_whose_draw_was_never_held_is_found(tmp_path):
     assert "plan" in failures(verify_certificate(asserted(entries, cheap), ledger=entries))
 
 
+@cache
 def with_candidates(**changes: Any) -> Plan:
     """A plan whose queries select from 250 candidates of 500 records that are left."""
     return certified_plan(

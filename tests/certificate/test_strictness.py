@@ -133,7 +133,7 @@ def others(value):
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     where=st.integers(0, 10**6),

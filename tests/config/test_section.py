@@ -21,6 +21,7 @@ from dpal.config.watch import WatchConfig
 from flows.campaign import run_campaign
 from flows.pate import vote_and_learn
 from flows.public import improve_model
+from tests.variants import quick_and_slow
 
 KINDS = (CampaignConfig, PublicConfig, PateConfig, WatchConfig)
 
@@ -102,7 +103,7 @@ print(len({config.name for config in found}))
     assert done.stdout == "64\n"
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", quick_and_slow([False], [False, True]))
 def test_settings_are_read_from_a_zip_and_without_source(tmp_path, compiled):
     package = Path(dpal.__file__).parent
     archive = tmp_path / "dpal.zip"

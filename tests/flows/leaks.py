@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from dpal.files.artifacts import CampaignFolder
+
+_BEGINNING = 5  # letters
 
 
 def files_below(*places: Path) -> Iterator[Path]:
@@ -58,12 +61,16 @@ def _rows_of(path: Path) -> str:
 
 def naming(words: Iterable[str], paths: Iterable[Path]) -> set[Path]:
     """The files that hold one of the words."""
-    wanted = list(words)
+    # Ids begin alike: of a file without their beginning none of them is looked for.
+    wanted = defaultdict[str, list[str]](list)
+    for word in words:
+        wanted[word[:_BEGINNING]].append(word)
     found = set()
     for path in paths:
         if path.is_file():
             text = text_of(path)
-            found |= {path} if any(word in text for word in wanted) else set()
+            likely = (these for beginning, these in wanted.items() if beginning in text)
+            found |= {path} if any(word in text for these in likely for word in these) else set()
     return found
 
 

@@ -262,6 +262,7 @@ def _stop_in(name: str):
     return merge
 
 
+@pytest.mark.slow
 def test_where_people_are_protected_one_record_of_each_takes_part(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_blobs(tmp_path / "records.parquet", 600, seed=1)

@@ -7,19 +7,22 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import write_config
-
-pytestmark = pytest.mark.usefixtures("workplace")
+from tests.conftest import write_blobs, write_config
 
 
-@pytest.fixture
-def deployed(dpal, workplace):
+@pytest.fixture(scope="module")
+def deployed(dpal, tmp_path_factory):
     """Deployments of all flows, and one with settings of its own."""
-    write_config(workplace / "c.yaml", name="small")
-    told = dpal("deploy", "c.yaml")
-    assert told.returncode == 0, told.stderr
-    yield dpal
-    assert dpal("deploy", "--remove").returncode == 0
+    place = tmp_path_factory.mktemp("deployed")
+    write_blobs(place / "pool.parquet", 600, seed=1)
+    write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
+    write_config(place / "c.yaml", name="small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        told = dpal("deploy", "c.yaml")
+        assert told.returncode == 0, told.stderr
+        yield dpal
+        assert dpal("deploy", "--remove").returncode == 0
 
 
 def given(api: str, address: str) -> dict[str, Any]:
@@ -41,9 +44,9 @@ def test_a_deployments_settings_are_run_as_changed(deployed, prefect_api):
     assert kept["parameters"]["config"]["privacy"]["epsilon"] == 8
 
 
-def test_a_files_settings_are_run_by_a_deployment_that_has_none(deployed, prefect_api, workplace):
-    write_config(workplace / "other.yaml", name="other", schedule__initial=120)
-    told = deployed("run", "other.yaml", "--on", "campaign")
+def test_a_files_settings_are_run_by_a_deployment_that_has_none(deployed, prefect_api, tmp_path):
+    file = write_config(tmp_path / "other.yaml", name="other", schedule__initial=120)
+    told = deployed("run", str(file), "--on", "campaign")
     assert told.returncode == 0, told.stderr
     config = given(prefect_api, told.stdout)
     assert (config["name"], config["schedule"]["initial"]) == ("other", 120)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -20,13 +21,11 @@ from tests.ledger.releasing import PLAN, Drawing, draw, hold, run_all, settle
 MODES = ["hidden", "visible", "paper"]
 
 
+@cache
 def planned(mode: str) -> CertifiedPlan:
     return certified_plan(
         small_spec(strategy="naive", privacy={"selection": mode}, schedule__queries=[200, 200])
     )
-
-
-PLANNED = {mode: planned(mode) for mode in MODES}
 
 
 def louder(plan: Plan, phase: int, noise: float) -> Plan:
@@ -40,7 +39,7 @@ def louder(plan: Plan, phase: int, noise: float) -> Plan:
 @pytest.mark.parametrize("mode", MODES)
 def test_what_the_ledger_adds_up_is_what_was_certified(ledger, mode):
     """Events go through JSON and back, and nothing is lost on the way."""
-    certified = PLANNED[mode]
+    certified = planned(mode)
     run_all(ledger, certified.plan)
     assert ledger.spent() == list(certified.plan.releases())
     # Three trainings and two queries; whom a hidden campaign draws at first is a release as well.
@@ -54,7 +53,7 @@ def test_what_the_ledger_adds_up_is_what_was_certified(ledger, mode):
 @pytest.mark.parametrize("accountant", Accountant)
 def test_a_release_that_does_not_fit_is_refused_and_nothing_is_drawn(ledger, mode, accountant):
     """Everything up to the last training fits; that one alone breaks the promise."""
-    plan = louder(PLANNED[mode].plan, 2, 0.4)
+    plan = louder(planned(mode).plan, 2, 0.4)
     # At other phases a plan that was solved by PLD may not pass by Rényi bounds.
     plan = louder(louder(plan, 0, 5.0), 1, 5.0)
     ledger.hold(plan.spec.target, plan.digest, "pool", plan.releases(), accountant=accountant)
@@ -75,7 +74,7 @@ def test_a_release_that_does_not_fit_is_refused_and_nothing_is_drawn(ledger, mod
 
 def test_a_selection_that_does_not_fit_is_refused(ledger):
     """The threshold of a gate has noise; with hardly any, its counts tell too much."""
-    plan = PLANNED["hidden"].plan
+    plan = planned("hidden").plan
     phase = plan.phases[1]
     assert isinstance(phase.selection, HiddenGate)
     threshold = replace(phase.selection.threshold, noise_multiplier=0.3)
@@ -102,7 +101,7 @@ def test_the_first_release_is_not_free(ledger):
 
 def test_an_overflow_above_delta_is_never_affordable(ledger):
     """Chances of breaking a label budget count as delta; more than all of it is refused."""
-    plan = PLANNED["hidden"].plan
+    plan = planned("hidden").plan
     phase = plan.phases[1]
     assert isinstance(phase.selection, HiddenGate)
     threshold = replace(phase.selection.threshold, failure_probability=2 * plan.spec.target.delta)

@@ -82,7 +82,7 @@ def touches(place: Path, **named: bool) -> int:
 
 
 # Points of interruption lie before and after each touch, so an odd stride meets both sides.
-strides = pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.slow)])
+strides = pytest.mark.parametrize("stride", [19, pytest.param(1, marks=pytest.mark.slow)])
 
 
 @strides

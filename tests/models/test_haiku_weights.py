@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import subprocess
-import sys
 import zipfile
 from typing import Any
 
@@ -35,14 +33,14 @@ def test_an_archive_gives_torch_layouts(tmp_path, save):
     assert {str(value.dtype) for value in found.values()} == {"torch.float32"}
 
 
-def test_what_the_refusal_says_makes_an_archive_of_a_pickle(tmp_path):
+def test_what_the_refusal_says_makes_an_archive_of_a_pickle(forked, tmp_path):
     published, path = tmp_path / "F0_haiku.npz", tmp_path / "F0.npz"
     published.write_bytes(pickle.dumps(MODULES))
     with pytest.raises(DataError, match=r"is no \.npz archive") as refused:
         read_haiku(published)
     told = "numpy.savez" + str(refused.value).partition("numpy.savez")[2]
     told = told.replace("FILE", repr(str(published))).replace("NEW", repr(str(path)))
-    subprocess.run([sys.executable, "-c", f"import numpy, pickle; {told}"], check=True)
+    forked.run(f"import numpy, pickle; {told}").check_returncode()
     assert read_haiku(path)["net/~/linear/w"][2, 1] == MODULES["net/~/linear"]["w"][1, 2]
 
 
@@ -90,7 +88,7 @@ def nested() -> bytes:
 
 
 @pytest.mark.parametrize("content", [with_an_address, nested])
-def test_a_pickle_cannot_crash_the_process(tmp_path, content):
+def test_a_pickle_cannot_crash_the_process(forked, tmp_path, content):
     path = tmp_path / "weights.npz"
     path.write_bytes(content())
     script = (
@@ -100,7 +98,7 @@ def test_a_pickle_cannot_crash_the_process(tmp_path, content):
         "except DataError:\n    print('refused')\n"
     )
     # In a process of its own: where it is loaded, that process dies of signal 11.
-    ran = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+    ran = forked.run(script, str(path))
     assert (ran.returncode, ran.stdout) == (0, "refused\n")
 
 

@@ -68,7 +68,7 @@ def by_hand(state, signal):
     return functional.linear(pooled, state["classify.weight"], state["classify.bias"])
 
 
-@pytest.mark.parametrize("shape", [(3, 16, 16), (1, 66, 33)])
+@pytest.mark.parametrize("shape", [(1, 66, 33), pytest.param((3, 16, 16), marks=pytest.mark.slow)])
 def test_logits_follow_the_paper(shape):
     assert_follows(by_hand, spec_of(NAME, shape))
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,7 +59,7 @@ def test_a_checkpoint_without_a_pooler_gets_a_fresh_one(tmp_path):
     assert not torch.equal(fresh, weights["bert.pooler.dense.weight"])
 
 
-def test_a_pickle_is_not_loaded_and_the_refusal_says_how_to_convert_it(folder, tmp_path):
+def test_a_pickle_is_not_loaded_and_the_refusal_says_how_to_convert_it(folder, forked, tmp_path):
     again = write_folder(tmp_path)
     safe, pickled = again / "model.safetensors", again / "pytorch_model.bin"
     weights = load_file(safe)
@@ -74,8 +72,7 @@ def test_a_pickle_is_not_loaded_and_the_refusal_says_how_to_convert_it(folder, t
         model_of(again)
     told = "safetensors.torch.save_file" + str(refused.value).partition("torch.save_file")[2]
     told = told.replace("FILE", repr(str(pickled))).replace("NEW", repr(str(safe)))
-    script = f"import torch, safetensors.torch; {told}"
-    subprocess.run([sys.executable, "-c", script], check=True)
+    forked.run(f"import torch, safetensors.torch; {told}").check_returncode()
     found, expected = (model_of(one).state_dict() for one in (again, folder))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 

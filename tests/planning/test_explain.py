@@ -14,6 +14,7 @@ from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.timeline import timeline
 from tests.planning.specs import campaign
+from tests.variants import quick_and_slow
 
 SMALL = {"pool_size": 10_000, "initial": 600, "queries": (300,), "batch_size": 200, "epochs": 4}
 
@@ -66,7 +67,7 @@ def test_hidden_selection_says_what_must_stay_inside():
     assert "bills" not in visible
 
 
-@pytest.mark.parametrize("accountant", Accountant)
+@pytest.mark.parametrize("accountant", quick_and_slow([Accountant.RDP], Accountant))
 @pytest.mark.parametrize("strategy", Strategy)
 def test_every_strategy_is_explained(strategy, accountant):
     spec = small(strategy=strategy, accountant=accountant, selection=SelectionMode.PAPER)

@@ -53,9 +53,10 @@ def capped(*sizes: int, failure: float = 1e-9, queries: int = 0) -> CappedQuerie
         ((50,), {"epsilon": 8.0, "pool_size": 20_000, "delta": 5e-6, "initial": 500}),
         ((150,), {"epsilon": 1.0, "pool_size": 60_000, "delta": 1 / 600_000}),
         # BloodCell of the first paper (tests/planning/test_paper_settings.py).
-        (
+        pytest.param(
             (1024, 300, 100, 52),
             {"pool_size": 11_959, "delta": 8e-6, "initial": 1024, "batch_size": 512, "epochs": 12},
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["50 at epsilon 8", "150 at epsilon 1", "BloodCell"],

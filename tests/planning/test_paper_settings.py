@@ -20,6 +20,7 @@ from dpal.planning.campaign_spec import Acquisition, CampaignSpec, Schedule, Sel
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.paper_plan import published_schedule
 from tests.planning.specs import campaign
+from tests.variants import quick_and_slow
 
 GOLDEN = json.loads(
     (Path(__file__).parent.parent / "golden" / "published_plans.json").read_text(encoding="utf-8")
@@ -87,7 +88,7 @@ def test_less_noise_than_by_renyi_bounds(name, saved):
     assert 1 - saved - 0.01 < by_pld / by_rdp < 1 - saved
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_and_slow(["bloodcell"], NAMES))
 def test_less_noise_than_published(name):
     """By 19, 14 and 14 %, and the published plans end above 8 by their own accountant."""
     found = published_schedule(wish(name, Accountant.RDP, random=False))
@@ -96,7 +97,7 @@ def test_less_noise_than_published(name):
     assert first_noise(name, Accountant.PLD) < 0.87 * published
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_and_slow(["bloodcell"], NAMES))
 def test_published_schedules_need_more_noise_by_renyi_bounds_than_by_loss_distributions(name):
     """Steps and rates as published, noise until no cohort ends above 8: 7.7, 9.0 and 7.1 % less."""
     plan = published_schedule(wish(name, Accountant.RDP, random=False)).plan

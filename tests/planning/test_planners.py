@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
@@ -18,9 +20,16 @@ from dpal.planning.certify_campaign import certified_plan, certify_plan
 from dpal.planning.schedule import base_phases
 from dpal.privacy import Adjacency
 from tests.planning.specs import RANDOM, campaign, cohort_epsilons, planned, selecting
+from tests.variants import quick_and_slow
 
 WAYS = [*SelectionMode, RANDOM]
-SMALL = {"initial": 900, "queries": (600, 400), "batch_size": 128, "epochs": 3, "epsilon": 4.0}
+SMALL: dict[str, Any] = {
+    "initial": 900,
+    "queries": (600, 400),
+    "batch_size": 128,
+    "epochs": 3,
+    "epsilon": 4.0,
+}
 
 
 def check_certificate(certified: CertifiedPlan) -> None:
@@ -53,7 +62,18 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize(("strategy", "way", "accountant", "adjacency"), SOME)
+QUICK = {
+    Strategy.NAIVE: WAYS,
+    Strategy.STEP_AMPLIFICATION: [SelectionMode.HIDDEN, RANDOM],
+    Strategy.NOISE_REDUCTION: [SelectionMode.VISIBLE],
+    Strategy.CONTINUAL: [SelectionMode.HIDDEN, SelectionMode.VISIBLE],
+}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "way", "accountant", "adjacency"),
+    quick_and_slow([one for one in SOME if one[1] in QUICK[one[0]]], SOME),
+)
 def test_a_plan_keeps_its_promise_and_uses_it(strategy, way, accountant, adjacency):
     check_certificate(
         certified_plan(
@@ -88,7 +108,7 @@ def test_every_combination_keeps_its_promise(strategy, way, accountant, adjacenc
         pytest.param(
             Strategy.STEP_AMPLIFICATION, SelectionMode.VISIBLE, (300,) * 6, marks=pytest.mark.slow
         ),
-        (Strategy.NAIVE, SelectionMode.VISIBLE, (300,) * 6),
+        pytest.param(Strategy.NAIVE, SelectionMode.VISIBLE, (300,) * 6, marks=pytest.mark.slow),
     ],
 )
 def test_any_number_of_phases(strategy, way, queries):
@@ -116,7 +136,7 @@ specs = st.builds(
 @example(campaign(epsilon=3.0, initial=8, queries=(3,), batch_size=1, epochs=1))
 @example(campaign(epsilon=3.0, initial=100, queries=(3, 50), batch_size=80, epochs=2))
 @settings(
-    max_examples=8,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -146,15 +166,18 @@ def test_a_larger_promise_needs_less_noise(strategy):
     assert len(set(noise)) == 4
 
 
+@cache
+def usual_noise() -> float:
+    """That of the first phase of a small campaign."""
+    return planned(campaign(**SMALL)).phases[0].training.noise_multiplier
+
+
 @pytest.mark.parametrize(
     "change", [{"epochs": 6}, {"delta": 1e-8}, {"accountant": Accountant.RDP}, {"batch_size": 256}]
 )
 def test_what_costs_more_needs_more_noise(change):
-    usual, costlier = (
-        planned(campaign(**settings)).phases[0].training.noise_multiplier
-        for settings in (SMALL, {**SMALL, **change})
-    )
-    assert costlier > usual * 1.005
+    costlier = planned(campaign(**{**SMALL, **change})).phases[0].training.noise_multiplier
+    assert costlier > usual_noise() * 1.005
 
 
 def test_random_selection_is_free():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -20,6 +21,7 @@ from dpal.planning.voting_plan import COHORT, VotingPlan, VotingSpec, certify_vo
 from dpal.privacy import PrivacyTarget
 from dpal.reports.vote_report import rule_words, vote_cost_table
 from tests.conftest import nothing_released
+from tests.variants import quick_and_slow
 
 RULE = VotingRule(mechanism=Mechanism.GNMAX, teachers=250, labels=10, sigma=1.0)
 SPEC = VotingSpec(
@@ -43,8 +45,12 @@ def told(spec: VotingSpec, epsilon: float) -> float:
     return total_epsilon(None, [release], spec.target, accountant=spec.promise_accountant)
 
 
-@pytest.mark.parametrize("objections", [1, 10, 300, 1_000])
-@pytest.mark.parametrize("by_answers", [True, False])
+@pytest.mark.parametrize(
+    ("by_answers", "objections"),
+    quick_and_slow(
+        [(True, 1), (False, 10), (False, 300)], product([True, False], [1, 10, 300, 1_000])
+    ),
+)
 def test_objections_take_half_and_answers_fill_the_promise(objections, by_answers):
     spec = asked(replace(SPEC, rule=RULE.charged(by_answers=by_answers)), objections=objections)
     assert spec.consensus is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -25,16 +27,25 @@ from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.self_training import unlabeled_phase
 from dpal.privacy import Accountant, Adjacency
 from tests.planning.specs import campaign
+from tests.variants import quick_and_slow
 
 SMALL = {"initial": 400, "queries": (300, 300), "batch_size": 128, "epochs": 2, "epsilon": 6.0}
 RANDOM = Acquisition.RANDOM
-MODES = [
-    pytest.param(SelectionMode.HIDDEN, True, RANDOM, id="secret draws"),
-    pytest.param(SelectionMode.HIDDEN, False, RANDOM, id="open draws"),
-    pytest.param(SelectionMode.HIDDEN, True, Acquisition.MARGIN, id="secret draw and gates"),
-    pytest.param(SelectionMode.HIDDEN, False, Acquisition.MARGIN, id="gates"),
-    pytest.param(SelectionMode.VISIBLE, False, Acquisition.MARGIN, id="answers"),
-    pytest.param(SelectionMode.PAPER, False, Acquisition.MARGIN, id="noisy scores"),
+MODES = {
+    "secret draws": (SelectionMode.HIDDEN, True, RANDOM),
+    "open draws": (SelectionMode.HIDDEN, False, RANDOM),
+    "secret draw and gates": (SelectionMode.HIDDEN, True, Acquisition.MARGIN),
+    "gates": (SelectionMode.HIDDEN, False, Acquisition.MARGIN),
+    "answers": (SelectionMode.VISIBLE, False, Acquisition.MARGIN),
+    "noisy scores": (SelectionMode.PAPER, False, Acquisition.MARGIN),
+}
+NAIVE, STEPS = Strategy.NAIVE, Strategy.STEP_AMPLIFICATION
+QUICK = [
+    ("open draws", STEPS),
+    ("secret draw and gates", NAIVE),
+    ("gates", STEPS),
+    ("answers", NAIVE),
+    ("noisy scores", NAIVE),
 ]
 
 
@@ -54,6 +65,9 @@ def spec(
     )
 
 
+planned = cache(certified_plan)  # several tests look at the same plan
+
+
 def quieter(plan: Plan, share: float) -> Plan:
     """The same with less noise in its last phase."""
     last = plan.phases[-1]
@@ -67,10 +81,9 @@ def spent(certified: CertifiedPlan) -> float:
     return campaign_epsilon(list(plan.releases()), plan.spec.target)
 
 
-@pytest.mark.parametrize("strategy", [Strategy.NAIVE, Strategy.STEP_AMPLIFICATION])
-@pytest.mark.parametrize(("selection", "secret", "acquisition"), MODES)
-def test_all_that_is_promised_is_used_and_no_more(selection, secret, acquisition, strategy):
-    certified = certified_plan(spec(selection, secret, acquisition, strategy=strategy))
+@pytest.mark.parametrize(("way", "strategy"), quick_and_slow(QUICK, product(MODES, [NAIVE, STEPS])))
+def test_all_that_is_promised_is_used_and_no_more(way, strategy):
+    certified = planned(spec(*MODES[way], strategy=strategy))
     assert 0.98 * 6.0 < certified.epsilon_pld <= 6.0
     assert certified.epsilon_oracle <= 6.0 + 5e-3
     last = certified.plan.phases[-1]
@@ -83,8 +96,8 @@ def test_all_that_is_promised_is_used_and_no_more(selection, secret, acquisition
 
 def test_without_secrets_it_costs_the_labeled_nothing():
     """Disjoint records, whose cohorts everybody knows: each pays for its own training."""
-    alone = certified_plan(spec(self_training=None, strategy=Strategy.NAIVE))
-    both = certified_plan(spec(strategy=Strategy.NAIVE))
+    alone = planned(spec(self_training=None, strategy=Strategy.NAIVE))
+    both = planned(spec(strategy=Strategy.NAIVE))
     assert both.plan.phases[:-1] == alone.plan.phases
     training = both.plan.phases[-1].training
     step = theirs.from_gaussian_mechanism(
@@ -98,9 +111,9 @@ def test_without_secrets_it_costs_the_labeled_nothing():
 
 def test_beside_secret_draws_the_drawn_lose_little():
     """The split between drawn and others leaves the drawn most of what they could have."""
-    alone = certified_plan(spec(secret=True, self_training=None, strategy=Strategy.NAIVE))
-    both = certified_plan(spec(secret=True, strategy=Strategy.NAIVE))
-    known = certified_plan(spec(secret=False, strategy=Strategy.NAIVE))
+    alone = planned(spec(secret=True, self_training=None, strategy=Strategy.NAIVE))
+    both = planned(spec(secret=True, strategy=Strategy.NAIVE))
+    known = planned(spec(secret=False, strategy=Strategy.NAIVE))
     noise = [plan.plan.phases[0].training.noise_multiplier for plan in (alone, both, known)]
     assert noise[0] < noise[1] < 1.25 * noise[0]
     assert noise[1] < noise[2], "the draw's secrecy still counts"
@@ -113,7 +126,7 @@ def test_nobody_unlabeled_ends_above_the_promise_where_most_are_drawn():
         "queries": (),
         "strategy": Strategy.NAIVE,
     }
-    certified = certified_plan(spec(secret=True, epsilon=1.0, **wishes))
+    certified = planned(spec(secret=True, epsilon=1.0, **wishes))
     assert certified.cohorts[-1].spent.epsilon_pld <= 1.0
     assert 0.9 < certified.epsilon_pld <= 1.0
 
@@ -126,7 +139,7 @@ def test_steps_and_rate_follow_the_planned_number_of_unlabeled():
 
 
 def test_rdp_plans_it_as_well():
-    certified = certified_plan(spec(accountant=Accountant.RDP, acquisition=Acquisition.MARGIN))
+    certified = planned(spec(accountant=Accountant.RDP, acquisition=Acquisition.MARGIN))
     assert 0.95 * 6.0 < certified.epsilon_rdp <= 6.0
 
 
@@ -149,7 +162,7 @@ def test_what_cannot_be_proven_is_refused(changes, reason):
 
 
 def test_replace_one_without_secrets_is_planned():
-    certified = certified_plan(spec(adjacency=Adjacency.REPLACE_ONE))
+    certified = planned(spec(adjacency=Adjacency.REPLACE_ONE))
     assert 5.9 < certified.epsilon_pld <= 6.0
 
 
@@ -157,9 +170,9 @@ def test_plans_without_it_are_written_as_before():
     assert "self_training" not in plain(spec(self_training=None))
 
 
-@pytest.mark.parametrize(("selection", "secret", "acquisition"), MODES)
-def test_it_is_explained(selection, secret, acquisition):
-    certified = certified_plan(spec(selection, secret, acquisition))
+@pytest.mark.parametrize("way", quick_and_slow(["open draws", "gates"], MODES))
+def test_it_is_explained(way):
+    certified = planned(spec(*MODES[way]))
     remarks = {remark.topic: remark for remark in explain_campaign(certified)}
     numbers = remarks["Unlabeled records"].numbers
     assert numbers["records"] == 9_000

@@ -13,18 +13,23 @@ from dpal.planning.vote_calibration import fitted
 from dpal.planning.vote_thresholds import SURE, answer_chance, choose_threshold
 from dpal.planning.voting_plan import VotingSpec, certify_voting, least_sigma, total_of
 from dpal.privacy import PrivacyTarget
+from tests.variants import quick_and_slow
 
 RULE = VotingRule(mechanism=Mechanism.GNMAX, teachers=60, labels=5, sigma=1.0, by_answers=True)
+ONE_LABEL = replace(RULE, mechanism=Mechanism.BINARY, labels=1)
 SPEC = VotingSpec(
     name="v", target=PrivacyTarget(epsilon=8.0, delta=1e-5), rule=RULE, blocks=(50, 50)
 )
 
 
-@pytest.mark.parametrize(
+rules = pytest.mark.parametrize(
     "rule",
-    [RULE, replace(RULE, mechanism=Mechanism.BINARY, labels=1)],
+    quick_and_slow([ONE_LABEL], [RULE, ONE_LABEL]),
     ids=lambda rule: rule.mechanism.value,
 )
+
+
+@rules
 def test_a_threshold_that_is_chosen_fits_with_less_noise(rule: VotingRule) -> None:
     spec = replace(SPEC, rule=rule)
     chosen = choose_threshold(spec, 0.8)
@@ -44,9 +49,11 @@ def test_a_thousand_queries_of_250_teachers_need_little_noise() -> None:
     assert certify_voting(replace(spec, rule=chosen)).epsilon <= 8
 
 
-def test_fitted_accounts_have_it() -> None:
-    spec = fitted(SPEC, sigma=None, agreement=None, answer_from=0.8)
-    assert spec.rule == choose_threshold(SPEC, 0.8)
+@rules
+def test_fitted_accounts_have_it(rule: VotingRule) -> None:
+    asked = replace(SPEC, rule=rule)
+    spec = fitted(asked, sigma=None, agreement=None, answer_from=0.8)
+    assert spec.rule == choose_threshold(asked, 0.8)
 
 
 def test_what_cannot_be_chosen_is_refused() -> None:
@@ -58,13 +65,15 @@ def test_what_cannot_be_chosen_is_refused() -> None:
         choose_threshold(replace(SPEC, blocks=(100_000,)), 0.8)
 
 
-def test_an_earlier_account_leaves_less() -> None:
+@rules
+def test_an_earlier_account_leaves_less(rule: VotingRule) -> None:
     from dpal.accounting.prior_spend import PriorSpend
     from dpal.planning.voting_plan import VotingPlan
 
+    asked = replace(SPEC, rule=rule)
     before = PriorSpend(campaign="old", releases=tuple(VotingPlan(
-        replace(SPEC, rule=replace(RULE, sigma=40.0))
+        replace(SPEC, rule=replace(rule, sigma=40.0))
     ).releases()))  # fmt: skip
-    later = choose_threshold(replace(SPEC, before=before), 0.8)
-    assert later.sigma > choose_threshold(SPEC, 0.8).sigma
-    assert total_of(replace(SPEC, before=before, rule=later)) <= 8
+    later = choose_threshold(replace(asked, before=before), 0.8)
+    assert later.sigma > choose_threshold(asked, 0.8).sigma
+    assert total_of(replace(asked, before=before, rule=later)) <= 8

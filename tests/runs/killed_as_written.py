@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.forked import Forks
 
 _VOTING = """
 import json, dpal
@@ -38,10 +39,10 @@ def killed_as_written(name: str, program: str) -> str:
     return _KILLED.format(name=name) + program
 
 
-def kill_voting(name: str, settings: Mapping[str, Any]) -> None:
+def kill_voting(name: str, settings: Mapping[str, Any], forked: Forks) -> None:
     """Runs private voting in another process, and kills it once a file of this name is whole."""
     config = Path("killed.json")
     config.write_text(json.dumps(settings), encoding="utf-8")
     program = killed_as_written(name, _VOTING.format(config=str(config)))
-    dead = subprocess.run([sys.executable, "-c", program], check=False)
-    assert dead.returncode == -signal.SIGKILL
+    dead = forked.run(program)
+    assert dead.returncode == -signal.SIGKILL, dead.stderr

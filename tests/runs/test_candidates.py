@@ -11,13 +11,14 @@ import pytest
 import dpal
 from dpal.acquisition.selection import select
 from dpal.certificate.checks import any_failed
+from dpal.config.campaign import parse_config
 from dpal.data.labeling_state import ASIDE, UNLABELED, cohort_column, read_selection
 from dpal.errors import ParameterError
+from dpal.files.artifacts import CampaignFolder
 from dpal.planning.campaign_spec import Acquisition
 from dpal.runs import labeling, select_records
 from dpal.runs.kinds import folder_of
-from tests.conftest import write_blobs
-from tests.variants import quick_and_slow
+from tests.conftest import small_values, write_blobs
 
 ROWS, CANDIDATES = 2_000, 500
 PRIVACY: dict[str, Any] = {
@@ -35,10 +36,41 @@ def config_of(small: Any, **changes: Any) -> Any:
     return small(privacy=dict(PRIVACY), schedule__queries=[100, 100], **changes)
 
 
-@pytest.mark.parametrize("self_training", quick_and_slow([None], [None, {"epochs": 2}]))
-def test_queries_select_candidates_alone(large, small, self_training):
-    folder = dpal.run(config_of(small, self_training=self_training))
-    assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[CampaignFolder, list[np.ndarray]]:
+    """A finished campaign, and which rows its queries met."""
+    root = tmp_path_factory.mktemp("candidates")
+    write_blobs(root / "pool.parquet", ROWS, seed=1)
+    write_blobs(root / "validation.parquet", 300, seed=2, prefix="v")
+    met: list[np.ndarray] = []
+
+    def watched(step, scored, *arguments, **options):
+        batches = list(scored)
+        met.append(np.concatenate([rows for rows, _ in batches]))
+        return select(step, iter(batches), *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.setattr(select_records, "select", watched)
+        values = small_values(privacy=dict(PRIVACY), schedule__queries=[100, 100])
+        folder = dpal.run(parse_config(values))
+    return CampaignFolder(root / folder.root), met
+
+
+def test_queries_select_candidates_alone(finished):
+    require_candidates_alone(finished[0])
+
+
+@pytest.mark.slow
+def test_who_trains_at_the_end_was_no_candidate_or_not_selected(large, small):
+    folder = dpal.run(config_of(small, self_training={"epochs": 2}))
+    require_candidates_alone(folder)
+    first, later, last = (cohort_column(folder.phase(number).pool) for number in (0, 2, 3))
+    assert (last[first == ASIDE] == 3).all() and (last[later == UNLABELED] == 3).all()
+
+
+def require_candidates_alone(folder: CampaignFolder) -> None:
+    assert not any_failed(dpal.verify(folder, ledger=folder.ledger))
     first = cohort_column(folder.phase(0).pool)
     # 500 of 1,900 on average: six deviations of a binomial are 115.
     assert abs((first == UNLABELED).sum() - CANDIDATES) < 115
@@ -51,21 +83,10 @@ def test_queries_select_candidates_alone(large, small, self_training):
     plan = folder.read_record()["plan"]
     assert plan["candidates"] == CANDIDATES
     assert 0.98 * 20 < plan["worst_epsilon"] <= 20
-    if self_training is not None:
-        last = cohort_column(folder.phase(3).pool)
-        assert (last[first == ASIDE] == 3).all() and (last[later == UNLABELED] == 3).all()
 
 
-def test_queries_meet_no_score_of_others(large, small, monkeypatch):
-    met: list[np.ndarray] = []
-
-    def watched(step, scored, *arguments, **options):
-        batches = list(scored)
-        met.append(np.concatenate([rows for rows, _ in batches]))
-        return select(step, iter(batches), *arguments, **options)
-
-    monkeypatch.setattr(select_records, "select", watched)
-    folder = dpal.run(config_of(small))
+def test_queries_meet_no_score_of_others(finished):
+    folder, met = finished
     first = cohort_column(folder.phase(0).pool)
     assert (np.sort(met[0]) == np.flatnonzero(first == UNLABELED)).all()
 
@@ -88,9 +109,11 @@ def test_a_kill_before_labels_are_merged_keeps_the_coins(large, small, monkeypat
     assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
 
 
-@pytest.mark.parametrize(
-    "acquisition", [Acquisition.CLASS_BALANCED, Acquisition.DIVERSE, Acquisition.COMMITTEE]
-)
+SPREAD = (Acquisition.CLASS_BALANCED, Acquisition.DIVERSE, Acquisition.COMMITTEE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("acquisition", SPREAD)
 def test_every_way_to_spread_or_disagree_runs(large, small, acquisition):
     folder = dpal.run(config_of(small, acquisition=acquisition.value))
     assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))

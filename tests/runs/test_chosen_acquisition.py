@@ -13,6 +13,7 @@ from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
+from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_spec import Acquisition
 from dpal.privacy import Unit
 from dpal.runs import chosen_acquisition, prepare_campaign
@@ -20,10 +21,13 @@ from dpal.runs.campaign_start import Participants, PredecessorCampaign
 from dpal.simulation.choose_acquisition import choose_best
 from flows.cli.plan_campaign import CampaignPlanViews
 from tests.conftest import CLASSES, WIDTH, small_values, write_blobs
+from tests.variants import quick_and_slow
 
 RANDOM, MARGIN, ENTROPY = Acquisition.RANDOM, Acquisition.MARGIN, Acquisition.ENTROPY
 CHOICE, RECORD = Path("artifacts/small/acquisition.json"), Path("artifacts/small/campaign.json")
 LEDGER = Path("artifacts/ledger.sqlite")
+ONE_QUERY = {"schedule__queries": [40]}
+GUESS = '{"acquisition": "guess"}'
 
 
 class Killed(BaseException):
@@ -44,7 +48,7 @@ def few_rehearsals(workplace, monkeypatch):
 @pytest.fixture
 def auto(small):
     def config(**overrides):
-        return small(acquisition="auto", **overrides)
+        return small(**{"acquisition": "auto", **ONE_QUERY, **overrides})
 
     return config
 
@@ -88,7 +92,9 @@ def test_the_plan_is_that_of_the_chosen_one_and_names_both(auto, small):
     assert record["acquisition_wish"] == "auto"
     choice = record["acquisition_choice"]
     assert record["acquisition"] == choice["acquisition"]
-    named = CampaignPlanViews().plan(small(acquisition=choice["acquisition"]), explained=False)
+    named = CampaignPlanViews().plan(
+        small(acquisition=choice["acquisition"], **ONE_QUERY), explained=False
+    )
     assert named.record["plan_digest"] == record["plan_digest"]
     assert "acquisition_choice" not in named.record
     assert set(choice["estimates"]) == {"random", "least_confidence", "margin", "entropy"}
@@ -141,14 +147,16 @@ def test_without_queries_nothing_is_rehearsed(auto, monkeypatch):
 
 @pytest.mark.usefixtures("few_rehearsals")
 def test_a_campaign_that_began_otherwise_chooses_nothing(auto, small):
-    dpal.run(small(acquisition="random"))
+    begun = prepare_campaign.prepare(small(acquisition="random", **ONE_QUERY))
+    with lock_folder(begun.folder.root):
+        prepare_campaign.hold_budget(begun)
     with pytest.raises(ConfigError) as refused:
         prepare_campaign.prepare(auto())
     assert "random" in str(refused.value)
 
 
 @pytest.mark.usefixtures("few_rehearsals")
-@pytest.mark.parametrize("damage", ['{"acquisition": "guess"}', "[]", "{"])
+@pytest.mark.parametrize("damage", quick_and_slow([GUESS, "{"], [GUESS, "[]", "{"]))
 def test_a_damaged_choice_is_refused(auto, damage, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(prepare_campaign, "hold", dying)

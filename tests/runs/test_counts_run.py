@@ -19,6 +19,7 @@ from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.student import student_from
 from tests.flows.voting import LABELS, TEACHERS, certificate, releases, settings, write_data
 from tests.runs.killed_as_written import kill_voting
+from tests.variants import quick_and_slow
 
 COUNTS = {"queries": 40, "release": "counts", "mechanism": "tau_l2", "limit": 1}
 LEAST_SQUARES = {"method": "least_squares"}
@@ -95,16 +96,21 @@ def test_rounds_learn_from_the_shares_of_the_rounds_before():
     assert all((chooser[name] == tensor).all() for name, tensor in again.items())
 
 
-@pytest.mark.parametrize("student", [{"epochs": 3}, LEAST_SQUARES], ids=["supervised", "solved"])
-def test_any_student_of_shares_or_answers_runs(student):
+STUDENTS = {"supervised": {"epochs": 3}, "solved": LEAST_SQUARES}
+
+
+@pytest.mark.parametrize("kind", quick_and_slow(["supervised"], STUDENTS))
+def test_any_student_of_shares_or_answers_runs(kind):
+    student = STUDENTS[kind]
     assert run("counts", student).files.model.is_file()
     answers = parse_pate(settings("answers", voting={"queries": 40}, student=student))
     dpal.run(answers)
     assert read_released_counts(plan_ensemble(answers).account.released_file(1)) is None
 
 
-def test_killed_with_counts_written_it_goes_on_with_the_same_ones():
-    kill_voting("released.parquet", settings("killed", voting=COUNTS, student=LEAST_SQUARES))
+def test_killed_with_counts_written_it_goes_on_with_the_same_ones(forked):
+    values = settings("killed", voting=COUNTS, student=LEAST_SQUARES)
+    kill_voting("released.parquet", values, forked)
     written = Path("artifacts/killed/votes-1/released.parquet").read_bytes()
     ensemble = run("killed")
     assert ensemble.account.released_file(1).read_bytes() == written

@@ -139,6 +139,7 @@ import dpal
 config = dpal.settings("flows/configs/digits.yaml", **{
     "schedule.queries": [300],
     "schedule.epochs_per_phase": 1,
+    "model": {"name": "logistic"},
     "runtime.artifacts": sys.argv[1],
 })
 print(f"{dpal.plan(config).epsilon:.4f} of {config.privacy.epsilon:g}")

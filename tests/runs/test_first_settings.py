@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from dpal.runs.first_settings import first_settings, look_at
 from tests.conftest import write_blobs
 from tests.features.library_models import write_picture_model
 from tests.models.tiny_bert import write_folder
+from tests.variants import quick_and_slow
 
 RNG = np.random.default_rng(4)
 
@@ -64,8 +66,10 @@ def written(path: Path, *, public: bool = True, **wishes):
     return text, dpal.settings(yaml.safe_load(text))
 
 
-@pytest.mark.parametrize("rows", [80, 400, 3000])
-@pytest.mark.parametrize("epsilon", [0.5, 8])
+TABLES = list(product((80, 400, 3000), (0.5, 8)))
+
+
+@pytest.mark.parametrize(("rows", "epsilon"), quick_and_slow([(80, 0.5), (3000, 8)], TABLES))
 def test_what_is_written_for_tables_plans(tmp_path, rows, epsilon):
     _, config = written(features(tmp_path / "t.parquet", rows), epsilon=epsilon)
     certified = dpal.plan(config)

@@ -29,6 +29,7 @@ from dpal.runs.data_sets import register_data_set
 from dpal.runs.held_plan import HELD_PLAN, held_campaign
 from dpal.runs.prepare_campaign import hold_budget, prepare_campaign, prepare_ordered
 from tests.conftest import mislabel, small_values, write_blobs
+from tests.variants import quick_and_slow
 
 FOLDER = CampaignFolder(Path("artifacts/small"))
 
@@ -53,17 +54,24 @@ def edit(change: Callable[[dict[str, Any]], object]) -> None:
     FOLDER.write_record(record)
 
 
+HIDDEN = {"privacy": {"selection": "hidden"}, "schedule__queries": [150], "schedule__initial": 150}
+MEASURED = {"validation": {"protected": True, "epsilon": 2.0}, "acquisition": "random"}
+
+
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"privacy": {"selection": "hidden"}, "schedule__queries": [150], "schedule__initial": 150},
-        {"privacy": {"selection": "paper"}},
-        {"acquisition": "random", "strategy": "continual"},
-        {"validation": {"protected": True, "epsilon": 2.0}, "acquisition": "random"},
-        {"data__normalisation": {"kind": "validation"}, "self_training": {"epochs": 2}},
-        {"privacy": {"selection": "visible", "accountant": "rdp"}},
-    ],
+    quick_and_slow(
+        [HIDDEN, MEASURED],
+        [
+            {},
+            HIDDEN,
+            {"privacy": {"selection": "paper"}},
+            {"acquisition": "random", "strategy": "continual"},
+            MEASURED,
+            {"data__normalisation": {"kind": "validation"}, "self_training": {"epochs": 2}},
+            {"privacy": {"selection": "visible", "accountant": "rdp"}},
+        ],
+    ),
 )
 def test_the_held_plan_is_taken_as_it_is(changes, monkeypatch):
     led = held(**changes)
@@ -154,7 +162,10 @@ def test_another_record_goes_the_whole_way(change):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"privacy": {"selection": "visible", "epsilon": 9.0}}, {"training__max_grad_norm": 0.5}],
+    [
+        {"training__max_grad_norm": 0.5},
+        pytest.param({"privacy": {"selection": "visible", "epsilon": 9.0}}, marks=pytest.mark.slow),
+    ],
 )
 def test_other_settings_than_were_held_go_the_whole_way(changes):
     """Also where somebody made the record fit them: the ledger's digest decides."""
@@ -277,6 +288,7 @@ def test_those_of_a_data_set_are_taken_as_they_are(monkeypatch: pytest.MonkeyPat
     register_data_set("clinic", limit, [Path("pool.parquet")], RuntimeConfig())
     on_clinic: dict[str, Any] = {
         "data__dataset": "clinic", "privacy": {"selection": "visible", "epsilon": 4},
+        "schedule__queries": [],
     }  # fmt: skip
     later = {**on_clinic, "name": "later", "start_from": "small", "schedule__queries": [20]}
     dpal.run(config(**on_clinic))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ from dpal.acquisition import selection, thresholds
 from dpal.certificate.checks import any_failed
 from dpal.data.labeling_state import read_selection, read_selection_notes
 from dpal.errors import DataError, LedgerError
-from dpal.files.artifacts import RECORD
+from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.planning.campaign_spec import LabelCap, ThresholdStart
 from dpal.planning.selection_steps import HiddenGate
 from dpal.runs import select_records
 from dpal.runs.prepare_campaign import prepare
 from tests.conftest import small_values, write_blobs
+from tests.variants import quick_and_slow
 
 SETTINGS = {
     "name": "unseen",
@@ -37,6 +39,19 @@ def config(workplace):
     return dpal.settings(small_values(**SETTINGS))
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory) -> Iterator[tuple[CampaignFolder, list[selection.QueryHistory]]]:
+    """A finished campaign, and what its gates were told."""
+    root = tmp_path_factory.mktemp("unseen")
+    write_blobs(root / "pool.parquet", 3000, seed=1)
+    write_blobs(root / "validation.parquet", 300, seed=2, prefix="v")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        heard = told(patch)
+        folder = dpal.run(dpal.settings(small_values(**SETTINGS)))
+    yield CampaignFolder(root / folder.root), heard
+
+
 def told(monkeypatch) -> list[selection.QueryHistory]:
     """What gates are told while a campaign runs."""
     heard: list[selection.QueryHistory] = []
@@ -50,9 +65,8 @@ def told(monkeypatch) -> list[selection.QueryHistory]:
     return heard
 
 
-def test_a_query_aims_by_what_was_released_and_keeps_the_cap_of_all(config, monkeypatch):
-    heard = told(monkeypatch)
-    folder = dpal.run(config)
+def test_a_query_aims_by_what_was_released_and_keeps_the_cap_of_all(ended):
+    folder, heard = ended
     first, second = heard
     notes = [read_selection_notes(folder.phase(index).selection) for index in (1, 2)]
     chosen = [len(read_selection(folder.phase(index).selection)) for index in (1, 2)]
@@ -68,6 +82,7 @@ def test_a_query_aims_by_what_was_released_and_keeps_the_cap_of_all(config, monk
     assert not gone[0] & gone[1]
 
 
+@pytest.mark.slow
 def test_pool_and_validation_set_in_one_file(config, monkeypatch):
     """A gate reads the validation set's rows alone: the file has more."""
     parts = [("pool", "train"), ("validation", "test"), ("validation", "neither")]
@@ -87,7 +102,7 @@ def test_pool_and_validation_set_in_one_file(config, monkeypatch):
     assert second.public_scores.size == 300 - len(passed)
 
 
-@pytest.mark.parametrize("drawn", [None, 40, 260])
+@pytest.mark.parametrize("drawn", quick_and_slow([40], [None, 40, 260]))
 def test_no_query_is_told_how_many_secret_coins_drew_or_left_as_candidates(
     config, monkeypatch, drawn
 ):
@@ -122,8 +137,8 @@ def test_no_query_is_told_how_many_secret_coins_drew_or_left_as_candidates(
     assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
 
 
-def test_notes_lie_in_confidential_files_alone(config):
-    folder = dpal.run(config)
+def test_notes_lie_in_confidential_files_alone(ended):
+    folder, _ = ended
     secret = str(folder.phase(1).confidential)
     assert str(folder.phase(1).selection).startswith(secret)
     record = json.loads((folder.root / RECORD).read_text(encoding="utf-8"))
@@ -151,8 +166,8 @@ def test_an_earlier_selection_that_was_altered_stops_the_campaign(config, monkey
         dpal.run(config)
 
 
-def test_a_selection_without_notes_is_no_earlier_query(config):
-    folder = dpal.run(config)
+def test_a_selection_without_notes_is_no_earlier_query(ended):
+    folder, _ = ended
     with pytest.raises(DataError):
         read_selection_notes(folder.phase(0).selection)
 

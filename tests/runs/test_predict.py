@@ -25,6 +25,7 @@ from dpal.inference.released_model import DESCRIPTION
 from dpal.labels import THRESHOLD
 from dpal.runs.first_settings import first_settings, look_at
 from dpal.runs.predict import open_model, predict
+from tests.variants import quick_and_slow
 
 RNG = np.random.default_rng(8)
 HELD_OUT = ImportSettings(held_out=0.3)
@@ -219,7 +220,7 @@ def test_pictures_of_a_folder_with_several_sizes(tmp_path):
     assert sum(found.dropped.values()) == 1
 
 
-@pytest.mark.parametrize("extractor", ["none", "scattering"])
+@pytest.mark.parametrize("extractor", quick_and_slow(["scattering"], ["none", "scattering"]))
 def test_a_picture_of_another_size_is_named_with_what_the_model_reads(tmp_path, extractor):
     """Among others and alone; nothing of features, nor of options that predictions do not have."""
 

@@ -38,13 +38,16 @@ from dpal.runs.prepare_campaign import hold_budget, prepare
 from dpal.training.evaluation import probabilities
 from dpal.training.noisy_metrics import confusion_counts
 from tests.conftest import PUBLIC, WIDTH, having, nothing_released, write_blobs
+from tests.variants import quick_and_slow
 
 LEDGER = Path("artifacts/ledger.sqlite")
 PERSONS, HELD_OUT = 450, 90
 ADJACENCIES = (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE)
+MOVED = list(product((1, 2), ADJACENCIES))
+FARTHEST = [(1, Adjacency.REPLACE_ONE), (2, Adjacency.ZERO_OUT)]
 SETTINGS: dict[str, Any] = {
     "data__dataset": "clinic",
-    "schedule__queries": [40],
+    "schedule__queries": [],
     "privacy": {"selection": "visible", "delta": 1e-5, "epsilon": 6},
     "acquisition": "random",
     "validation": {"protected": True, "epsilon": 2.0},
@@ -98,7 +101,7 @@ def held_out(workplace: Path) -> Path:
     return workplace
 
 
-@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("most", quick_and_slow([2], [1, 2]))
 def test_groups_of_a_validation_set_are_charged_beside_those_of_the_data_set(held_out, small, most):
     register()
     protected = {"protected": True, "epsilon": 2.0, "group_records": most}
@@ -123,8 +126,7 @@ def test_groups_of_a_validation_set_are_charged_beside_those_of_the_data_set(hel
     assert len(list(_unpaid_figures(plan, held))) >= 1
 
 
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize(("most", "adjacency"), quick_and_slow(FARTHEST, MOVED))
 def test_all_that_a_person_can_be_moves_no_more_than_is_paid_for(held_out, small, adjacency, most):
     """Three persons of one, two and three records: the last one is everything that there is."""
     contents = list(product((-40.0, 0.0, 40.0), range(3)))
@@ -233,7 +235,7 @@ def test_groups_that_were_measured_are_found_in_a_data_set_without_groups(held_o
     privacy = {"selection": "visible", "epsilon": 20, "unit": "group"}
     protected = {"protected": True, "epsilon": 10.0}
     changes = {"privacy": privacy, "data__group_column": "person", "validation": protected}
-    dpal.run(small(acquisition="random", schedule__queries=[40], **changes))
+    dpal.run(small(acquisition="random", schedule__queries=[], **changes))
     write_blobs(held_out / "march.parquet", 200, seed=9, prefix="n")
     of_persons("march.parquet", ["held-out-3", *[f"march-{row}" for row in range(199)]])
     with pytest.raises(DataError, check=nothing_released):
@@ -242,7 +244,7 @@ def test_groups_that_were_measured_are_found_in_a_data_set_without_groups(held_o
     assert register(group=None, files=("march.parquet",)).new == 200
 
 
-@pytest.mark.parametrize("group", [None, "person"])
+@pytest.mark.parametrize("group", quick_and_slow(["person"], [None, "person"]))
 def test_who_was_measured_does_not_join_the_data_set(held_out, small, group):
     register(group=group)
     dpal.run(small(**settings()))
@@ -262,7 +264,7 @@ def test_who_was_measured_does_not_join_the_data_set(held_out, small, group):
 
 def test_who_was_measured_without_a_data_set_is_in_none_later(workplace, small):
     protected = {"protected": True, "epsilon": 2.0}
-    dpal.run(small(validation=protected, acquisition="random", schedule__queries=[40]))
+    dpal.run(small(validation=protected, acquisition="random", schedule__queries=[]))
     joined()
     with pytest.raises(DataError, check=nothing_released) as refused:
         register(group=None, files=("march.parquet",))
@@ -320,7 +322,7 @@ def test_records_that_join_while_a_campaign_is_planned(held_out, small):
         hold_budget(campaign)
 
 
-@pytest.mark.parametrize("group", [None, "person"])
+@pytest.mark.parametrize("group", quick_and_slow(["person"], [None, "person"]))
 def test_figures_take_nothing_of_a_blocks_share(held_out, small, group, monkeypatch):
     """However dear they are: the block holds, and is charged in the end, the same without them."""
     taken = []

@@ -122,8 +122,8 @@ def test_it_is_reserved_before_it_is_drawn(monkeypatch):
     assert seen == [["votes/1"]]
 
 
-def test_killed_as_answers_are_written_it_goes_on_with_the_same_ones():
-    kill_voting("released.parquet", values("killed"))
+def test_killed_as_answers_are_written_it_goes_on_with_the_same_ones(forked):
+    kill_voting("released.parquet", values("killed"), forked)
     written = Path("artifacts/killed/votes-1/released.parquet").read_bytes()
     ensemble = run("killed")
     assert ensemble.account.released_file(1).read_bytes() == written

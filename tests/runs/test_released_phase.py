@@ -27,6 +27,7 @@ from dpal.runs.execute import end
 from dpal.runs.make_report import report_of
 from dpal.runs.released_phase import is_complete, reached, released_phase, stopped_early
 from dpal.runs.start_model import finished_folder
+from tests.conftest import write_blobs
 from tests.runs.misled import BEST, BOUGHT, SCHEDULE, Leaving, Misled, stopping, worsening
 
 LEDGER = Path("artifacts/ledger.sqlite")
@@ -59,12 +60,32 @@ def taken() -> float:
     return registered.blocks[0].epsilon_taken(registered.limit)
 
 
+@pytest.fixture(scope="module")
+def worse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a campaign is finished whose last phase is worse; who runs it again changes nothing."""
+    root = tmp_path_factory.mktemp("worse")
+    write_blobs(root / "pool.parquet", 600, seed=1)
+    write_blobs(root / "validation.parquet", 300, seed=2, prefix="v")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        dpal.run(worsening(), labeler=Misled())
+    return root
+
+
+@pytest.fixture
+def finished(worse: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignFolder:
+    """The folder of that campaign, from where it is."""
+    monkeypatch.chdir(worse)
+    return CampaignFolder(Path("artifacts/small"))
+
+
 ON_CLINIC = {"data__dataset": "clinic", "privacy": {"selection": "visible", "delta": 1e-5}}
 
 
-@pytest.mark.usefixtures("workplace")
-def test_a_campaign_whose_last_phase_is_worse_releases_the_one_before() -> None:
-    folder = dpal.run(worsening(), labeler=Misled())
+def test_a_campaign_whose_last_phase_is_worse_releases_the_one_before(
+    finished: CampaignFolder,
+) -> None:
+    folder = finished
     values = [phase["validation_accuracy"] for phase in folder.finished_phases()]
     assert max(values[0], values[2]) < values[1] - 0.1
     assert released_phase(folder) == BEST
@@ -92,6 +113,7 @@ def test_a_campaign_whose_last_phase_is_worse_releases_the_one_before() -> None:
     assert folder.certificate.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_last_releases_the_last() -> None:
     folder = dpal.run(worsening(release="last"), labeler=Misled())
@@ -100,9 +122,8 @@ def test_last_releases_the_last() -> None:
     assert end_of().keys() == {"releases", "data"}  # as earlier versions wrote it
 
 
-@pytest.mark.usefixtures("workplace")
-def test_what_was_released_stays_released_when_settings_change() -> None:
-    folder = dpal.run(worsening(), labeler=Misled())
+def test_what_was_released_stays_released_when_settings_change(finished: CampaignFolder) -> None:
+    folder = finished
     before = folder.certificate.read_bytes()
     dpal.run(worsening(release="last"), labeler=Misled())
     assert (released_phase(folder), folder.certificate.read_bytes()) == (BEST, before)
@@ -229,10 +250,8 @@ def test_a_campaign_that_a_person_ended_stays_closed_and_names_its_best() -> Non
         dpal.run(settings, labeler=Misled())
 
 
-@pytest.mark.usefixtures("workplace")
-def test_an_end_that_does_not_follow_from_its_figures_is_found() -> None:
-    folder = dpal.run(worsening(), labeler=Misled())
-    document = certificate_of(folder)
+def test_an_end_that_does_not_follow_from_its_figures_is_found(finished: CampaignFolder) -> None:
+    document = certificate_of(finished)
     other = dict(document["models"][2])
     forged = sealed_certificate({**document, "model": other})
     Path("forged.json").write_text(to_text(forged), encoding="utf-8")

@@ -37,6 +37,7 @@ from dpal.training.distributed.rank_key import write_rank_key
 from tests.conftest import command, mislabel, small_values, write_blobs
 from tests.flows.watching import watch_values
 from tests.runs.test_sweep_names import PUBLIC_VALUES, TEACHERS
+from tests.variants import quick_and_slow
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -77,17 +78,27 @@ def key():
     write_rank_key(rank_key_file())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"privacy": {"selection": "hidden"}, "schedule__queries": [150], "schedule__initial": 150},
-        {"data__normalisation": {"kind": "validation"}, "self_training": {"epochs": 2}},
-        {"acquisition": "random", "runtime__processes": 2, "runtime__private_network": True},
-    ],
-    ids=["visible", "hidden", "self-training", "gloo"],
-)
-def test_a_campaign_trains_with_a_helper_elsewhere(key, changes, monkeypatch):
+CHANGES: dict[str, dict[str, Any]] = {
+    "visible": {},
+    "hidden": {
+        "privacy": {"selection": "hidden"},
+        "schedule__queries": [150],
+        "schedule__initial": 150,
+    },
+    "self-training": {
+        "data__normalisation": {"kind": "validation"},
+        "self_training": {"epochs": 2},
+    },
+    "gloo": {
+        "acquisition": "random",
+        "runtime__processes": 2,
+        "runtime__private_network": True,
+    },
+}
+
+
+@pytest.mark.parametrize("mode", quick_and_slow(["visible", "self-training"], CHANGES))
+def test_a_campaign_trains_with_a_helper_elsewhere(key, mode, monkeypatch):
     """Every labeled record is loaded by one of the processes, in each phase."""
     loaded: list[tuple[Share, LabeledSet]] = []
 
@@ -100,7 +111,7 @@ def test_a_campaign_trains_with_a_helper_elsewhere(key, changes, monkeypatch):
         return kept
 
     monkeypatch.setattr("dpal.runs.remote_ranks.load_labeled_rows", keeping(load_labeled_rows))
-    config = parse_config(far_values(**changes))
+    config = parse_config(far_values(**CHANGES[mode]))
     phases = 3 if config.self_training else 2
     helping = Helping(config, phases)
     folder = dpal.run(config)
@@ -168,6 +179,7 @@ def test_a_machine_with_other_settings_or_files_is_refused(key, tmp_path, fault,
     assert len(folder.finished_phases()) == 1
 
 
+@pytest.mark.slow
 def test_torchrun_starts_helpers(tmp_path):
     values = far_values(schedule__queries=[], runtime__helpers=2)
     there = tmp_path / "there"

@@ -125,7 +125,10 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-@pytest.mark.parametrize("moment", ["trained", "measured", "chosen"])
+MOMENTS = ("trained", "measured", "chosen")
+
+
+@pytest.mark.parametrize("moment", quick_and_slow(["measured"], MOMENTS))
 def test_a_kill_repeats_no_trial(workplace, monkeypatch, moment):
     """What a trial released stays what it is; only what was not committed is made anew."""
     config = settings(validation=PROTECTED)
@@ -223,7 +226,10 @@ def test_a_trial_that_lost_its_checkpoint_can_be_paid_again(workplace, monkeypat
     assert reserved.count(f"{name}#2") == 1
 
 
-@pytest.mark.parametrize("moment", ["before phase 0", "inside it", "after it"])
+TIMES = ("before phase 0", "inside it", "after it")
+
+
+@pytest.mark.parametrize("moment", quick_and_slow(["before phase 0", "after it"], TIMES))
 def test_a_choice_that_somebody_edited_decides_nothing(workplace, monkeypatch, moment):
     """A search goes on with what the released figures say, whatever the file does."""
     config = settings(search={"trials": [{"learning_rate": 1e-4}]}, runtime__checkpoint_steps=1)
@@ -301,7 +307,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["visible", "hidden", "replace one"], MODES))
+@pytest.mark.parametrize("mode", quick_and_slow(["visible"], MODES))
 def test_plans_spend_the_promise_with_a_search_as_without(mode):
     """The noise grows by what trials cost: no more, no less."""
     asked = {"privacy__epsilon": 8.0, **MODES[mode]}

@@ -20,7 +20,7 @@ class Killed(BaseException):
 
 def test_it_draws_anew_what_was_never_persisted_and_counts_it_once(workplace, small, monkeypatch):
     privacy = {"selection": "hidden", "secret_draw": True, "epsilon": 20}
-    config = small(privacy=privacy, schedule__queries=[200])
+    config = small(privacy=privacy, acquisition="random", schedule__queries=[])
 
     def dying(*arguments, **options):
         select_by_coins(*arguments, **options)

@@ -18,6 +18,7 @@ from dpal.ledger.reserved_steps import ReservedSteps
 from dpal.training.distributed.leading_state import LeadingState
 from dpal.training.distributed.worker_pool import WorkerPool
 from tests.conftest import small_values
+from tests.variants import quick_and_slow
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -36,7 +37,7 @@ class Killed(BaseException):
     """Stands for the end of a process."""
 
 
-@pytest.mark.parametrize("then", ["sharded", "replicated"])
+@pytest.mark.parametrize("then", quick_and_slow(["replicated"], ["sharded", "replicated"]))
 def test_a_campaign_goes_on_in_any_layout_and_its_certificate_holds(monkeypatch, then):
     """It ends after its first checkpoint; no step of that is made again."""
     persist, shard = ReservedSteps.persist, WorkerPool.shard

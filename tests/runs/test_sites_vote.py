@@ -38,6 +38,7 @@ from dpal.runs.sites_parties import answer_of
 from dpal.runs.sites_vote import open_sites_vote
 from tests.capc.parties import staged
 from tests.capc.together import hold_vote, random_models, terms_of
+from tests.variants import quick_and_slow
 
 TERMS = terms_of(4, labels=3, features=8, queries=5, sigma=9.0, batches=3, epsilon=20.0)
 ASKED = np.random.default_rng(2).integers(-128, 128, (5, 8), dtype=np.int8)
@@ -94,7 +95,7 @@ def test_a_batch_that_is_still_open_leaves_the_certificate_as_it_was(runtime):
     assert not any_failed(verify_certificate(read_certificate(text)))
 
 
-@pytest.mark.parametrize("colluding", [0, 1])
+@pytest.mark.parametrize("colluding", quick_and_slow([1], [0, 1]))
 def test_an_account_of_scaled_ballots_is_certified_and_verified(runtime, colluding):
     terms = replace(
         TERMS, mechanism=Mechanism.TAU_L2, limit=1.2, labels=6, colluding=colluding, epsilon=30.0

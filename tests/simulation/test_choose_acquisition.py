@@ -19,6 +19,7 @@ from dpal.simulation.choose_acquisition import choose_acquisition, choose_best, 
 from dpal.simulation.paired_comparison import ComparisonVerdict, compare_pairs
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod
 from tests.conftest import ROOT, small_spec, small_values
+from tests.variants import quick_and_slow
 
 BETTER, WORSE = ComparisonVerdict.BETTER, ComparisonVerdict.WORSE
 EQUAL = ComparisonVerdict.NO_DIFFERENCE
@@ -58,6 +59,7 @@ def each(spec, *scores):
     return {RANDOM: by_chance, **specs}
 
 
+@pytest.mark.slow
 def test_digits_that_ship_are_rehearsed(digits):
     """Which one is chosen is left to the digits."""
     seen = []
@@ -265,7 +267,7 @@ def test_scores_that_have_no_plan_leave_random(digits):
     assert chosen.comparisons == {}
 
 
-@pytest.mark.parametrize("selection", ["hidden", "visible", "paper"])
+@pytest.mark.parametrize("selection", quick_and_slow(["hidden", "paper"], SelectionMode))
 def test_every_way_of_selecting_is_rehearsed(digits, selection):
     spec = campaign(privacy={"selection": selection}, schedule__epochs_per_phase=1)
     halves = split_in_halves(*digits, runs=2)

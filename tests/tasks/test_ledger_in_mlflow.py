@@ -119,6 +119,8 @@ def test_people_land_on_the_classic_page_with_a_link_to_the_columns(config):
 
 def test_a_hidden_campaign_shows_nothing_within_a_phase(workplace):
     """How long a training takes follows how many labels it has."""
-    hidden = small_values(privacy={"selection": "hidden"}, schedule__initial=300)
+    hidden = small_values(
+        privacy={"selection": "hidden"}, schedule__initial=300, schedule__queries=[]
+    )
     assert not CampaignRuns().plan(parse_config({**hidden, "acquisition": "random"})).shows_progress
     assert CampaignRuns().plan(parse_config(small_values())).shows_progress

@@ -202,6 +202,7 @@ def test_a_champion_of_an_earlier_dpal_goes_back_by_its_days(client):
         version_before(NAME, "challenger", registry())
 
 
+@pytest.mark.slow
 def test_a_campaign_that_stands_alone_keeps_a_line_of_its_own(client):
     rerun("alone", registry={"champion": "person"})
     version = client.get_model_version("dpal-alone", "1")

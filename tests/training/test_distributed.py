@@ -49,6 +49,7 @@ from tests.training.crews import (
     signals,
 )
 from tests.training.gradients import gradient_of
+from tests.variants import quick_and_slow
 
 SILENT = 1e-6  # noise multiplier: coins and sums show through
 ALARM = 1e-7  # chance of a false alarm, per test
@@ -226,7 +227,10 @@ class OneRankOnly(Team):
         return super().add_up(vector * (self._group.rank() == 0), watch=watch)
 
 
-@pytest.mark.parametrize("planted", [NoiseOnEveryRank, Mean, OneRankOnly])
+@pytest.mark.parametrize(
+    "planted",
+    quick_and_slow([NoiseOnEveryRank, OneRankOnly], [NoiseOnEveryRank, Mean, OneRankOnly]),
+)
 def test_another_law_would_be_seen(threads, monkeypatch, alone, planted):
     monkeypatch.setattr(crews, "Team", planted)
     monkeypatch.setattr(worker, "Team", planted)

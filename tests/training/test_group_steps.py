@@ -31,6 +31,7 @@ from tests.training.crews import STILL, phase
 from tests.training.gradients import flat_gradient
 from tests.training.per_record.oracle import normal
 from tests.training.per_record.test_models import HEAVY, SHAPES, build
+from tests.variants import quick_and_slow
 
 SIZES = (1, 2, 3)
 CLOSE = 1e-5  # relative, of the whole sum
@@ -86,9 +87,21 @@ def a_batch(name: str, tmp_path) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 WIDE = ("wide_resnet16_4",)  # its groups are those of resnet9, in four times as many channels
+# Of those that take longer, each in the default suite with the backend of our own.
+QUICK = {("resnet9", True), ("equivariant_resnet9", False)}
+LONG = {name for name, _ in QUICK}
+
+
+def is_slow(name: str, backend: Backend, views: bool) -> bool:
+    """Whether a case is left to the slow tests."""
+    if name in LONG:
+        return backend is not Backend.BOOK_KEEPING or (name, views) not in QUICK
+    return name in HEAVY or name in WIDE
+
+
 CASES = [
     pytest.param(name, backend, views, id=f"{name}-{backend}-{'views' if views else 'once'}",
-                 marks=[pytest.mark.slow] if name in HEAVY or name in WIDE else [])
+                 marks=[pytest.mark.slow] if is_slow(name, backend, views) else [])
     for name in ARCHITECTURES
     for backend in Backend
     if (name, backend) != ("equivariant_resnet9", Backend.OPACUS)  # refused
@@ -140,7 +153,7 @@ FEW = LabeledSet(
 )
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", quick_and_slow([1], [1, 2]))
 def test_processes_make_the_same_step_together(processes, tmp_path):
     """Everybody joins, with all records: what leaves is the sum over C, and next to no noise."""
     torch.manual_seed(3)
@@ -201,7 +214,7 @@ PEOPLE = {
 }
 
 
-@pytest.mark.parametrize("name", PEOPLE)
+@pytest.mark.parametrize("name", quick_and_slow(["made, independent", "made, alike"], PEOPLE))
 def test_a_step_of_people_is_that_of_torch_func_and_one_of_them_moves_it_by_c(name):
     """Persons of 1 to 50 records, all of which take part: each is blanked, and replaced."""
     people = PEOPLE[name]()

@@ -43,8 +43,10 @@ from tests.training.per_record.oracle import (
     norms_of,
 )
 from tests.training.per_record.test_models import HEAVY, build
+from tests.variants import quick_and_slow
 
 SIZES = (1, 2)  # of the groups of a model's first records
+LONG = (*HEAVY, "wide_resnet16_4")  # its groups are those of resnet9, in more channels
 
 
 def mean_by_group(gradients, sizes):
@@ -56,7 +58,7 @@ def mean_by_group(gradients, sizes):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in ARCHITECTURES]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in ARCHITECTURES]
 )
 def test_every_models_groups_beside_autograd(name, tmp_path):
     """Norms to 1e-5 and clipped sums to 1e-4 of each other, one record after the other."""
@@ -147,19 +149,25 @@ def test_a_group_with_a_broken_record_contributes_nothing(backend):
     assert np.allclose(found, without, rtol=1e-6, atol=1e-9)
 
 
+RECIPES = {
+    "flat": Recipe(),
+    "views": Recipe(augmentation=Augmentation(multiplicity=3, flip=True, shift=1)),
+    "per layer": Recipe(clipping=Clipping(kind=ClippingKind.PER_LAYER)),
+    "adaptive": Recipe(clipping=Clipping(kind=ClippingKind.ADAPTIVE, count_noise=10.0)),
+}
+
+
 @pytest.mark.parametrize(
-    "recipe",
-    [
-        Recipe(),
-        Recipe(augmentation=Augmentation(multiplicity=3, flip=True, shift=1)),
-        Recipe(clipping=Clipping(kind=ClippingKind.PER_LAYER)),
-        Recipe(clipping=Clipping(kind=ClippingKind.ADAPTIVE, count_noise=10.0)),
-    ],
+    ("backend", "name"),
+    quick_and_slow(
+        [(Backend.FUNCTIONAL, "flat"), (Backend.OPACUS, "per layer")]
+        + [(Backend.BOOK_KEEPING, name) for name in ("flat", "views", "adaptive")],
+        product(Backend, RECIPES),
+    ),
 )
-@pytest.mark.parametrize("backend", Backend)
-def test_replacing_a_whole_person_moves_the_sum_by_at_most_c(recipe, backend):
+def test_replacing_a_whole_person_moves_the_sum_by_at_most_c(backend, name):
     """Blanking moves it by C at most, and any other content by 2 C, however large it is."""
-    model, bound, sizes = network(), 0.3, np.array([1, 2, 4])
+    model, bound, sizes, recipe = network(), 0.3, np.array([1, 2, 4]), RECIPES[name]
     inputs, targets = normal(7, 1, 4, 4, seed=1).double(), torch.arange(7) % 3
     take = partial(clipped_sum, model, backend=backend, norm=bound, recipe=recipe)
     for person, rows in ((0, slice(0, 1)), (1, slice(1, 3)), (2, slice(3, 7))):

@@ -23,6 +23,7 @@ from dpal.training.released_counts import (
     headline_of,
 )
 from dpal.training.score_histograms import score_counts
+from tests.variants import quick_and_slow
 
 CLASSES = 2
 UNITS = [SpreadUnit(figure=f, square=s) for f, s in product((0.0, 0.6, 1.0), (0.01, 1.0, 30.0))]
@@ -51,16 +52,23 @@ def moved(task, group, counted, unit):
     return np.append(np.concatenate(parts).astype(float), spread)
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
-@pytest.mark.parametrize("auc", [False, True])
-@pytest.mark.parametrize(
-    ("task", "labels", "most"),
-    [
+CASES = [
+    (*case, auc, adjacency)
+    for case in (
         (Task.SINGLE_LABEL, 1, 2),
         (Task.SINGLE_LABEL, 1, 3),
         (Task.MULTI_LABEL, 1, 2),
         (Task.MULTI_LABEL, 2, 2),
-    ],
+    )
+    for auc in (False, True)
+    for adjacency in Adjacency
+]
+LONG = (Adjacency.REPLACE_ONE, 2)  # all pairs of groups, with two labels
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "most", "auc", "adjacency"),
+    quick_and_slow([one for one in CASES if (one[-1], one[1]) != LONG], CASES),
 )
 def test_a_whole_group_moves_as_much_as_is_paid_for(adjacency, auc, task, labels, most):
     """All groups of up to so many records, against nobody or against all others."""

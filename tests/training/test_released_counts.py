@@ -26,6 +26,7 @@ from dpal.training.released_counts import (
     headline_of,
     worth_of,
 )
+from tests.variants import quick_and_slow
 
 SEVERAL = Task.MULTI_LABEL
 UNITS = [SpreadUnit(figure=f, square=s) for f, s in product((0.0, 0.5, 0.8, 1.0), (0.01, 1, 16))]
@@ -143,7 +144,9 @@ def covered(bits, *, draws, records, noise, forget_spread=False, **about):
 # once in 10^8 at 4,000; draws are seeded.
 @pytest.mark.parametrize(
     ("records", "noise", "labels", "together", "share"),
-    [(1000, 2.0, 3, 0.6, 0.3), (1000, 6.0, 14, 0.3, 0.1)],
+    quick_and_slow(
+        [(1000, 2.0, 3, 0.6, 0.3)], [(1000, 2.0, 3, 0.6, 0.3), (1000, 6.0, 14, 0.3, 0.1)]
+    ),
 )
 def test_intervals_cover_what_they_say(bits, records, noise, labels, together, share):
     f1, recalls = covered(

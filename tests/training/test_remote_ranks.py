@@ -26,13 +26,20 @@ from dpal.training.distributed.worker_pool import WorkerPool
 from tests.conftest import ROOT
 from tests.training.crews import BATCH, RECORDS, Failing, Greedy, Refusing, gradients, phase
 from tests.training.elsewhere import ADAPTIVE, MOVING, RemoteHelper, crew_elsewhere, two_layers
+from tests.variants import quick_and_slow
 
 SILENT = 1e-6  # noise multiplier: coins and sums show through
 EVERYONE = phase(6, noise=SILENT, old=1.0, new=1.0)
 
 
-@pytest.mark.parametrize("private", [False, True], ids=["sealed", "gloo"])
-@pytest.mark.parametrize(("processes", "helpers"), [(1, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize(
+    ("processes", "helpers", "private"),
+    quick_and_slow(
+        [(1, 1, True), (1, 2, False), (2, 2, False)],
+        [(*ranks, private) for ranks in ((1, 1), (1, 2), (2, 2)) for private in (False, True)],
+    ),
+    ids=lambda value: ("sealed", "gloo")[value] if isinstance(value, bool) else str(value),
+)
 def test_with_everyone_in_every_batch_sums_are_those_of_one_process(
     tmp_path, private, processes, helpers
 ):
@@ -48,6 +55,7 @@ def test_with_everyone_in_every_batch_sums_are_those_of_one_process(
     assert ranks == list(range(processes, processes + helpers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("private", [False, True], ids=["sealed", "gloo"])
 def test_sums_with_what_torchrun_starts_are_those_of_one_process(tmp_path, private):
     with crew_elsewhere(tmp_path, 2, private=private, coming=120) as (crew, at, _):

@@ -5,6 +5,8 @@ Noise is drawn anew in every run: false alarms are possible, at the stated rates
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,7 @@ from tests.training.sharded import (
     train,
     weights,
 )
+from tests.variants import quick_and_slow
 
 MODELS = ("mlp", "tutorial_cnn", "text", "text_adapters")
 ADAPTIVE = Recipe(
@@ -43,22 +46,25 @@ RECIPES = {
 }
 
 
-@pytest.fixture(scope="module")
-def crew(tmp_path_factory):
-    """This process and two others, on records."""
+@pytest.fixture(scope="module", params=quick_and_slow([2], [2, 3]), ids=["two", "three"])
+def crew(request, tmp_path_factory):
+    """This process and one or two others, on records; of three ranks one owns more than others."""
     with WorkerPool(
-        in_memory(RECORDS), processes=3, scratch=tmp_path_factory.mktemp("crew")
-    ) as three:
-        yield three
+        in_memory(RECORDS), processes=request.param, scratch=tmp_path_factory.mktemp("crew")
+    ) as some:
+        yield some
 
 
 @pytest.mark.parametrize(
     ("name", "recipe"),
     [
-        *((name, "flat") for name in MODELS),
+        ("mlp", "flat"),
         ("mlp", "adaptive"),
         ("tutorial_cnn", "per_layer"),
-        pytest.param("resnet9", "flat", marks=pytest.mark.slow),
+        *(
+            pytest.param(name, "flat", marks=pytest.mark.slow)
+            for name in ("tutorial_cnn", "text", "text_adapters", "resnet9")
+        ),
     ],
 )
 def test_weights_are_those_of_one_process(crew, tmp_path, name, recipe):
@@ -100,8 +106,11 @@ def stop_after(steps: int):
     return on_step
 
 
-@pytest.mark.parametrize("first", ["whole", "sharded"])
-@pytest.mark.parametrize("spec", [ADAM, SGD], ids=lambda spec: spec.name)
+@pytest.mark.parametrize(
+    ("spec", "first"),
+    quick_and_slow([(ADAM, "whole"), (SGD, "sharded")], product([ADAM, SGD], ["whole", "sharded"])),
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_a_checkpoint_is_gone_on_from_in_the_other_layout(crew, tmp_path, first, spec):
     """With all that it holds; what is written is the file of one process."""
     steps, half = everyone(6), 3

@@ -50,25 +50,29 @@ def test_groups_are_clipped_as_in_one_process(tmp_path):
     assert furthest(weights(one), weights(apart)) > 1e-3  # as if nobody had two records
 
 
+@pytest.mark.slow
 def test_equal_streams_on_two_ranks_would_be_seen(tmp_path):
     with WorkerPool(SeededHelpers(), processes=2, scratch=tmp_path / "crew") as both:
         assert not right_law(drawn(both, tmp_path, rng=RepeatableBits(1)))
 
 
-def test_a_lost_rank_ends_the_step_and_nothing_is_written(tmp_path):
-    with WorkerPool(in_memory(RECORDS), processes=3, scratch=tmp_path / "crew") as three:
-        state = three.shard(build("mlp", tmp_path), spec=SGD, recipe=Recipe(), steps=50)
+@pytest.mark.slow  # of ranks that hold a whole model one is killed in tests/faults
+@pytest.mark.parametrize("processes", [2, 3])
+def test_a_lost_rank_ends_the_step_and_nothing_is_written(processes, tmp_path):
+    with WorkerPool(in_memory(RECORDS), processes=processes, scratch=tmp_path / "crew") as crew:
+        state = crew.shard(build("mlp", tmp_path), spec=SGD, recipe=Recipe(), steps=50)
         rows, killed = list[torch.Tensor](), list[float]()
-        pids = [helper.process.pid for helper in three._helpers]
+        pids = [helper.process.pid for helper in crew._helpers]
 
         def kill(done: int) -> None:
             if done == 3:
                 rows.extend(kept.clone() for kept in state.optimizer.param_groups[0]["params"])
-                os.kill(pids[1], signal.SIGKILL)
+                os.kill(pids[-1], signal.SIGKILL)
                 killed.append(time.monotonic())
 
-        with pytest.raises(ProcessLost, match="by signal 9", check=having(rank=2, processes=3)):
-            train(state, everyone(50), SGD, crew=three, on_step=kill)
+        lost = having(rank=processes - 1, processes=processes)
+        with pytest.raises(ProcessLost, match="by signal 9", check=lost):
+            train(state, everyone(50), SGD, crew=crew, on_step=kill)
         assert time.monotonic() - killed[0] < 10
         kept = state.optimizer.param_groups[0]["params"]
         assert all(torch.equal(one, other) for one, other in zip(rows, kept, strict=True))

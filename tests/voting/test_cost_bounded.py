@@ -31,6 +31,7 @@ from dpal.voting.cost_bounded import release_within
 from dpal.voting.draw_answers import UNANSWERED
 from tests.accounting.votes.test_worst_winner import divergence, law, moved
 from tests.conftest import nothing_released
+from tests.variants import quick_and_slow
 
 RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=4, labels=2, sigma=1.5)
 BOUND = CostBound(order=3.0, beta=0.05, noise=2.0, margin=1.5, limit=0.8)
@@ -190,7 +191,7 @@ def told_of_winners(counts, bound):
     return cost, sensitivity, cost + terms.margin * scale, scale
 
 
-@pytest.mark.parametrize("limit", [0.9, 2.0, 3.5, 5.0])
+@pytest.mark.parametrize("limit", quick_and_slow([2.0, 5.0], [0.9, 2.0, 3.5, 5.0]))
 def test_no_pair_of_histograms_is_further_apart_than_charged_with_answers_in_any_case(limit):
     """Exhaustive: all histograms and all their neighbours, answers with more noise included.
 

@@ -142,8 +142,14 @@ def dense(histogram: NDArray[Any], sigma: float, allowed: NDArray[Any], rng: Any
     return found
 
 
-@pytest.mark.parametrize("limit", [None, 2.0])
-@pytest.mark.parametrize(("labels", "sigma"), [(2, 3.0), (4, 2.0), (7, 3.0), (10, 4.0)])
+@pytest.mark.parametrize(
+    ("labels", "sigma", "limit"),
+    [
+        *((*rule, limit) for rule in ((2, 3.0), (4, 2.0), (7, 3.0)) for limit in (None, 2.0)),
+        (10, 4.0, 2.0),
+        pytest.param(10, 4.0, None, marks=pytest.mark.slow),
+    ],
+)
 def test_sparse_sets_have_the_law_of_dense_ones(bits, labels, sigma, limit):
     rule = powerset(labels, sigma, limit)
     ballots, histogram, whole = cast_ballots(labels, DRAWS)

@@ -23,6 +23,7 @@ from dpal.voting.neighbour_votes import (
     near_answers,
     radii_for,
 )
+from tests.variants import quick_and_slow
 
 PLACES = np.array([[0.0], [1.0], [2.0], [3.0]])
 LABELS = np.array([0, 1, 2, 1])
@@ -48,8 +49,14 @@ def counts(rule, labels, groups, asked, places=PLACES):
     return np.array([records.cast(one[None], np.array([1.2]))[0] for one in asked])
 
 
-@pytest.mark.parametrize("length", [1, 3, 5])
-@pytest.mark.parametrize("kind", KINDS)
+# Contents of three records of a group, and five queries of each, are many.
+LONG = [("groups", 3), ("groups with labels", 3), ("labels", 5)]
+CASES = list(itertools.product(KINDS, (1, 3, 5)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"), quick_and_slow([one for one in CASES if one not in LONG], CASES)
+)
 def test_whoever_is_protected_moves_the_counts_by_its_own_votes_alone(kind, length):
     """Exhaustive over queries and over contents of a record or group.
 

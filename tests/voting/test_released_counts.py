@@ -28,6 +28,7 @@ from dpal.planning.voting_plan import VotingSpec, certify_voting, least_sigma
 from dpal.privacy import Accountant, PrivacyTarget
 from dpal.voting.ballots import Ballots, Choices, surest
 from dpal.voting.draw_answers import release
+from tests.variants import quick_and_slow
 
 FALSE_ALARM = 1e-6
 TARGET = PrivacyTarget(epsilon=2.0, delta=1e-5)
@@ -130,7 +131,7 @@ def test_they_cost_what_one_gaussian_release_costs(rule, queries):
     assert exact > 1.99  # nothing is left lying
 
 
-@pytest.mark.parametrize("rule", [RULE, CLASSES], ids=["labels", "classes"])
+@pytest.mark.parametrize("rule", quick_and_slow([RULE], [RULE, CLASSES]), ids=["labels", "classes"])
 def test_they_are_never_charged_by_what_answers_tell(rule):
     assert not rule.tells_sides
     assert not rule.tells_winners

@@ -26,6 +26,7 @@ from dpal.accounting.votes.scaled_ballots import (
 )
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.privacy import Adjacency
+from tests.variants import quick_and_slow
 
 SOME = (1.5, 2.0, 8.0, 32.0)
 RULES = [(Mechanism.TAU_L2, 1.0), (Mechanism.TAU_L2, 1.8), (Mechanism.TAU_L1, 2.0),
@@ -58,7 +59,7 @@ def exact_divergence(variance, moved, order, reach=400):
         return float(mp.log(total) / (order - 1))
 
 
-@pytest.mark.parametrize("variance", [0.5, 20.0])
+@pytest.mark.parametrize("variance", quick_and_slow([0.5], [0.5, 20.0]))
 def test_moves_cost_what_plain_sums_at_high_precision_say(variance):
     found = moved_counts(variance, 5, SOME)
     assert not found[0].any()

@@ -28,6 +28,7 @@ from dpal.planning.vote_budgets import budget_epsilons, with_budgets
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import VotingPlan, VotingSpec, certify_voting, total_of
 from dpal.privacy import Adjacency, PrivacyTarget
+from tests.variants import quick_and_slow
 
 PLAIN = VotingRule(mechanism=Mechanism.BINARY, teachers=6, labels=1, sigma=1.1)
 CHECKED = replace(PLAIN, confidence=Confidence(threshold=5.0, sigma=0.9))
@@ -140,7 +141,7 @@ RULES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", quick_and_slow(["labels", "checked", "counts"], RULES))
 def test_budgets_are_filled_and_kept_and_so_is_the_promise(kind):
     spec = with_budgets(
         account(RULES[kind]), {2.0: range(5), 5.0: [7, 9], 8.0: [20], 30.0: [21]}, sigma=None

@@ -17,6 +17,7 @@ from dpal.accounting.votes.cost_analysis import epsilon_of
 from dpal.accounting.votes.majority import Answers, worst_divergence
 from dpal.accounting.votes.second_winner import second_winner
 from dpal.accounting.votes.worst_winner import Winners, any_winner, worst_winner
+from tests.variants import quick_and_slow
 
 Floats = NDArray[np.float64]
 
@@ -84,7 +85,8 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("winners", SMALL, ids=str)
+# A fifth has every number of teachers, every sigma and every check several times.
+@pytest.mark.parametrize("winners", quick_and_slow(SMALL[::5], SMALL), ids=str)
 def test_no_histogram_of_few_teachers_tells_more(winners: Winners) -> None:
     bound = worst_winner(winners, tuple(SOME))
     exact = worst_of(partitions(winners.teachers, winners.classes), winners, SOME)
@@ -99,11 +101,14 @@ def test_without_more_votes_than_half_it_is_hardly_above_the_worst() -> None:
     assert (worst_winner(winners, tuple(low)) <= 1.1 * exact).all()
 
 
-@pytest.mark.parametrize(
-    "winners",
-    [Winners(250, 10, 20.0, 200.0, 50.0), Winners(120, 5, 6.0, 80.0, 15.0), Winners(60, 4, 9.0)],
-    ids=str,
-)
+LARGER = [
+    Winners(120, 5, 6.0, 80.0, 15.0),
+    Winners(60, 4, 9.0),
+    Winners(250, 10, 20.0, 200.0, 50.0),
+]
+
+
+@pytest.mark.parametrize("winners", quick_and_slow(LARGER[:2], LARGER), ids=str)
 def test_no_histogram_that_a_search_finds_tells_more(winners: Winners) -> None:
     rng = np.random.default_rng(5)
     orders = np.array([1.5, 2.0, 4.0])
@@ -133,7 +138,7 @@ def queries(winners: Winners, delta: float, epsilon: float = 8.0) -> int:
     ("winners", "by_counts", "by_answers"),
     [
         # Both figures of a search over about a hundred histograms that look bad, epsilon 8.
-        (Winners(250, 10, 20.0, 200.0, 50.0), 399, 5_268),
+        pytest.param(Winners(250, 10, 20.0, 200.0, 50.0), 399, 5_268, marks=pytest.mark.slow),
         (Winners(250, 10, 7.0, 200.0, 25.0), 50, 2_120),
     ],
 )
@@ -215,8 +220,8 @@ def test_each_part_is_needed(planted: str, monkeypatch: pytest.MonkeyPatch) -> N
     ("winners", "queries"),
     [
         # What `answer_from: 0.9` chooses, with as many queries: hardly any noise.
-        (Winners(250, 10, 1.125, 199.4, 20.0), 100),
-        (Winners(250, 10, 1.511, 199.4, 20.0), 20),
+        pytest.param(Winners(250, 10, 1.125, 199.4, 20.0), 100, marks=pytest.mark.slow),
+        pytest.param(Winners(250, 10, 1.511, 199.4, 20.0), 20, marks=pytest.mark.slow),
         (Winners(50, 10, 0.7052, 42.4, 2.0), 20),
     ],
     ids=str,

@@ -63,7 +63,7 @@ def test_an_array_that_is_cut_is_refused(tmp_path):
 def test_neither_the_source_nor_what_was_read_of_it_is_held_as_a_whole(tmp_path, monkeypatch):
     np.savez(
         tmp_path / "a.npz",
-        x=RNG.normal(size=(ROWS, WIDTH)).astype(np.float32),
+        x=RNG.random((ROWS, WIDTH), dtype=np.float32),
         y=np.arange(ROWS) % 2,
     )
     held = []

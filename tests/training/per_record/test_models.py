@@ -22,6 +22,7 @@ from tests.training.per_record.oracle import (
     normal,
     norms_of,
 )
+from tests.variants import quick_and_slow
 
 SHAPES = {
     "logistic": (5,),
@@ -54,7 +55,10 @@ def build(name: str, tmp_path) -> tuple[nn.Module, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in ARCHITECTURES]
+    "name",
+    quick_and_slow(
+        [name for name in ARCHITECTURES if name not in {*HEAVY, "wide_resnet16_4"}], ARCHITECTURES
+    ),
 )
 def test_norms_and_clipped_sums(name, tmp_path):
     model, inputs = build(name, tmp_path)
