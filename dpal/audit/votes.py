@@ -27,7 +27,7 @@ from dpal.planning.voting_plan import COHORT, VotingPlan
 from dpal.privacy import Adjacency, Unit
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_answers import UNANSWERED, release
+from dpal.voting.draw_from_votes import UNANSWERED, release
 from dpal.voting.neighbour_votes import NeighbourVotes, VotingRecords, near_answers
 from dpal.voting.public_consensus import objections_to
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from dpal.accounting.events import TRAINING, TRIAL, Release
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files.atomic_writes import move_aside, roll_forward, write_together
+from dpal.ledger.attempt_checkpoints import RARELY, ReservedSteps, resume_attempt
 from dpal.ledger.attempt_names import attempt_name, attempt_number, checkpoint_name, planned_name
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import require_claim
 from dpal.ledger.recorded_files import digests, first_changed
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.reserved_steps import RARELY, ReservedSteps, resume_attempt
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from dpal.privacy import Unit
 from dpal.reports.report import Block, Report, Table, capital, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.reports.validation_figures import percent
-from dpal.voting.draw_answers import UNANSWERED, Released
+from dpal.voting.draw_from_votes import UNANSWERED, Released
 
 PRIVATE_COLUMNS = ("these votes, exact", "these votes, published bound")
 PRIVATE_NOTE = (

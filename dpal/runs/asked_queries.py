@@ -15,7 +15,7 @@ from dpal.randomness import seeded
 from dpal.runs.ballot_tables import read_released_counts
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.vote_account import read_released
-from dpal.voting.draw_answers import UNANSWERED
+from dpal.voting.draw_from_votes import UNANSWERED
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_answers import Released
+from dpal.voting.draw_from_votes import Released
 
 FROM_FILES = "files"  # ballots that came with their queries, and are known by what they say
 COUNTS = "votes"  # column of noisy counts

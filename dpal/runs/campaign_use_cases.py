@@ -28,10 +28,10 @@ from dpal.runs.close_phase import close_phase, is_finished
 from dpal.runs.embed_records import embed_records
 from dpal.runs.labelers import people_label
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
-from dpal.runs.labeling_job import recorded_config
 from dpal.runs.phase_measuring import measure
 from dpal.runs.phase_training import train_model
 from dpal.runs.phases_to_run import end_campaign, phases_to_run, said_at_end
+from dpal.runs.recorded_settings import recorded_config
 from dpal.runs.released_phase import reached, released_phase, stopped_early
 from dpal.runs.run_facts import AUDIT, facts_of
 from dpal.runs.search_choice import recorded_search

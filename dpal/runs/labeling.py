@@ -24,11 +24,12 @@ from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign import Campaign
 from dpal.runs.host import host
 from dpal.runs.labelers import labeler_of
-from dpal.runs.labeling_job import LabelingJob, recorded
-from dpal.runs.labeling_job import recorded_config as recorded_config
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
 from dpal.runs.phases_to_run import has_stopped
 from dpal.runs.pseudo_labels import label_remaining
+from dpal.runs.recorded_settings import recorded_config as recorded_config
+from dpal.runs.recorded_settings import settings_that_label
 
 
 def reach_teachers(campaign: Campaign) -> None:
@@ -130,7 +131,7 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
     Raises:
       LabelError: no query is open, or the answers do not fit it. Nothing was merged.
     """
-    recorded(folder)  # accounts and ensembles of teachers have no query
+    settings_that_label(folder)  # accounts and ensembles of teachers have no query
     record = folder.read_record()
     labeler = labeler_of(record["config"]["labeler"]["kind"])
     if not labeler.takes_answers:

@@ -1,24 +1,22 @@
-"""What labelers need to know of a run, and the settings that a run's folder records."""
+"""What labelers need to know of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self, cast
+from typing import Self
 
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.improvement import PublicConfig
 from dpal.config.validation import held_out_share
 from dpal.data.sources import Content, Role, Source, open_source
-from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labeling.label_studio_questions import Question
 from dpal.labels import Task
 from dpal.runs.campaign import Campaign
-from dpal.runs.kinds import campaign_of, recorded_kind
 from dpal.runs.labelers import NamedLabeler, labeler_of
 from dpal.runs.open_sources import holding_out
-from dpal.runs.recorded_settings import recorded_settings
+from dpal.runs.recorded_settings import settings_that_label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ class LabelingJob:
     @classmethod
     def recorded(cls, folder: CampaignFolder) -> Self:
         """From the record of one that waits."""
-        record, config = folder.read_record(), recorded(folder)
+        record, config = folder.read_record(), settings_that_label(folder)
         chosen = ContentChoice(record.get("content", config.data.content))
         place, column = config.labeled
         pool = open_source(
@@ -83,23 +81,3 @@ class LabelingJob:
     def folder(self) -> CampaignFolder:
         """The campaign's files."""
         return CampaignFolder(self.config.runtime.artifacts / self.config.name)
-
-
-def recorded_config(folder: CampaignFolder) -> CampaignConfig:
-    """The configuration that a campaign was last run with, wherever it is called from.
-
-    Raises:
-      ConfigError: it is an improvement's, which is no campaign.
-    """
-    return campaign_of(recorded(folder))
-
-
-def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
-    """The same, of a campaign or of an improvement."""
-    kind = recorded_kind(folder)
-    if "labeler" not in kind.settings.model_fields:
-        raise ConfigError(
-            f"{folder.name} is {kind.in_sentences} and no campaign; see its report.md, and run the "
-            "same again to continue it"
-        )
-    return cast("CampaignConfig | PublicConfig", recorded_settings(folder))

@@ -20,9 +20,9 @@ from dpal.data.process_share import WHOLE
 from dpal.data.readers import blank_record
 from dpal.data.records import WORKERS, load_labeled
 from dpal.errors import LedgerError, ParameterError
+from dpal.ledger.attempt_checkpoints import ReservedSteps
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.reserved_steps import ReservedSteps
 from dpal.ledger.training_releases import TrainingRelease
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase, trial_release

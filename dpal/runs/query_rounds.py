@@ -37,7 +37,7 @@ from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.student import student_from
 from dpal.runs.teachers import scores_of
 from dpal.runs.vote_account import read_released
-from dpal.voting.draw_answers import UNANSWERED
+from dpal.voting.draw_from_votes import UNANSWERED
 
 
 def train_chooser(ensemble: Ensemble) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from dpal.config.campaign import CampaignConfig
+from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RunConfig
 from dpal.config.validation import as_it_was_measured
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.runs.host import host
-from dpal.runs.kinds import kind_of, parse_any, recorded_kind
+from dpal.runs.kinds import campaign_of, kind_of, parse_any, recorded_kind
 
 S = TypeVar("S", bound=RunConfig)
 
@@ -48,3 +50,27 @@ def recorded_as(folder: CampaignFolder, settings: type[S]) -> S | None:
         return None
     config = recorded_settings(folder)
     return config if isinstance(config, settings) else None
+
+
+def recorded_config(folder: CampaignFolder) -> CampaignConfig:
+    """Settings of a campaign.
+
+    Raises:
+      ConfigError: it is an improvement's, which is no campaign.
+    """
+    return campaign_of(settings_that_label(folder))
+
+
+def settings_that_label(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
+    """Settings of a campaign or of an improvement, which ask somebody for labels.
+
+    Raises:
+      ConfigError: they are of another run.
+    """
+    kind = recorded_kind(folder)
+    if "labeler" not in kind.settings.model_fields:
+        raise ConfigError(
+            f"{folder.name} is {kind.in_sentences} and no campaign; see its report.md, and run the "
+            "same again to continue it"
+        )
+    return cast("CampaignConfig | PublicConfig", recorded_settings(folder))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from dpal.files.atomic_writes import write_text
-from dpal.ledger.reserved_steps import ReservedSteps
+from dpal.ledger.attempt_checkpoints import ReservedSteps
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.measured_phases import figures_name
 from dpal.reports.search_table import settings_in_words

@@ -34,9 +34,9 @@ from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ModelSpec, spec_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
-from dpal.runs.labeling_job import recorded_config
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources, open_validation
+from dpal.runs.recorded_settings import recorded_config
 from dpal.runs.released_phase import is_complete, released_phase, released_weights
 
 

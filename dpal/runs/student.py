@@ -36,7 +36,7 @@ from dpal.runs.teachers import load_inputs, load_rows, scores_of
 from dpal.training.linear_heads import features_of, linear_weights
 from dpal.training.linear_student import fit_linear_student
 from dpal.training.semi_supervised import student_steps, train_student
-from dpal.voting.draw_answers import UNANSWERED
+from dpal.voting.draw_from_votes import UNANSWERED
 
 
 def train_on_votes(ensemble: Ensemble) -> None:

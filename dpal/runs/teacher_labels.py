@@ -40,7 +40,7 @@ from dpal.runs.notify import notify
 from dpal.runs.recorded_settings import recorded_as
 from dpal.runs.teachers import cast_votes, load_inputs
 from dpal.runs.vote_account import certify_votes, read_released, release_ballot_block
-from dpal.voting.draw_answers import UNANSWERED
+from dpal.voting.draw_from_votes import UNANSWERED
 
 _PATIENCE = 600.0  # seconds that another querier of the same teachers may take
 

@@ -21,7 +21,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.mechanisms.sanitized_cost import SanitizingTerms, sanitize
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices, require_fitting, votes_for
-from dpal.voting.draw_answers import UNANSWERED, Released, release
+from dpal.voting.draw_from_votes import UNANSWERED, Released, release
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -25,7 +25,7 @@ from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import include
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots
-from dpal.voting.draw_answers import Released, noisy_answers
+from dpal.voting.draw_from_votes import Released, noisy_answers
 
 Floats = NDArray[np.float64]
 

@@ -147,9 +147,9 @@ def _tell(look: LabelingProgress, files: PhaseFolder) -> None:
 def _show_agreement(folder: CampaignFolder) -> None:
     """What is kept of all queries that people have answered."""
     from dpal.labeling.labeling_figures import read_labeling_figures
-    from dpal.runs.labeling_job import recorded
+    from dpal.runs.recorded_settings import settings_that_label
 
-    recorded(folder)  # accounts and ensembles of teachers have no query
+    settings_that_label(folder)  # accounts and ensembles of teachers have no query
     kept = {
         files.root.name: read_labeling_figures(files.labeling)
         for files in map(folder.phase, range(len(folder.read_record()["plan"]["phases"])))
@@ -174,7 +174,7 @@ def _show_figures(queries: Mapping[str, LabelingFigures]) -> None:
 
 def _go_on(folder: CampaignFolder, *, here: bool) -> None:
     """Resumes the suspended flow run, or runs the campaign in this process."""
-    from dpal.runs.labeling_job import recorded
+    from dpal.runs.recorded_settings import settings_that_label
     from flows.cli.orchestrator import needing_prefect
     from flows.cli.run_view import run_here
     from tasks.wait_for_people import ResumeOutcome, resume_flow_run, waiting_phases
@@ -192,7 +192,7 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
                 if outcome in told:
                     out.print(told[outcome])
                     return
-    run_here(recorded(folder))
+    run_here(settings_that_label(folder))
 
 
 def _clean(folder: CampaignFolder) -> None:

@@ -41,7 +41,7 @@ from dpal.runs.site_model import LabeledFeatures, balanced_accuracy, train_heads
 from dpal.runs.sites_parties import answer_of
 from dpal.simulation.paired_comparison import estimate_mean
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_answers import release
+from dpal.voting.draw_from_votes import release
 from tests.capc.together import hold_vote
 from tests.conftest import SHARED
 

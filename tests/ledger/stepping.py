@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dpal.accounting.cohort_spending import Accountant
+from dpal.ledger.attempt_checkpoints import ReservedSteps
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.reserved_steps import ReservedSteps
 from dpal.ledger.training_releases import TrainingRelease
 from dpal.planning.campaign_plan import Plan
 from tests.ledger.releasing import PLAN

@@ -20,7 +20,7 @@ from dpal.runs.ballot_tables import read_ballots_file, read_public_answers, read
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.pate_use_cases import VotingRuns
 from dpal.voting.ballots import Choices
-from dpal.voting.draw_answers import UNANSWERED
+from dpal.voting.draw_from_votes import UNANSWERED
 from dpal.voting.public_consensus import release_by_consensus
 from tests.conftest import mislabel, nothing_released, write_blobs
 from tests.flows.voting import campaign_settings, certificate, entries, releases, settings

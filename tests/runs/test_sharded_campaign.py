@@ -12,9 +12,9 @@ from dpal.certificate.checks import any_failed
 from dpal.config.campaign import parse_config
 from dpal.config.runtime import ModelLayout
 from dpal.errors import ConfigError
+from dpal.ledger.attempt_checkpoints import ReservedSteps
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.reserved_steps import ReservedSteps
 from dpal.training.distributed.leading_state import LeadingState
 from dpal.training.distributed.worker_pool import WorkerPool
 from tests.conftest import small_values

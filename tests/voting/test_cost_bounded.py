@@ -28,7 +28,7 @@ from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.cost_bounded import release_within
-from dpal.voting.draw_answers import UNANSWERED
+from dpal.voting.draw_from_votes import UNANSWERED
 from tests.accounting.votes.test_worst_winner import divergence, law, moved
 from tests.conftest import nothing_released
 from tests.variants import quick_and_slow

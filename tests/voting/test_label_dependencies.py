@@ -17,7 +17,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
 from dpal.voting.ballots import Ballots
-from dpal.voting.draw_answers import UNANSWERED
+from dpal.voting.draw_from_votes import UNANSWERED
 from dpal.voting.gated_labels import Dependencies, release_with_gate
 from dpal.voting.label_dependencies import absent_together, answered_chances, gate_options
 

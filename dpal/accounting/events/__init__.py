@@ -9,14 +9,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpal.accounting.events.charged_releases import FIGURES as FIGURES
+from dpal.accounting.events.charged_releases import GUIDANCE as GUIDANCE
+from dpal.accounting.events.charged_releases import NEVER_SELECTED as NEVER_SELECTED
+from dpal.accounting.events.charged_releases import SELECTION as SELECTION
+from dpal.accounting.events.charged_releases import TRAINING as TRAINING
+from dpal.accounting.events.charged_releases import TRIAL as TRIAL
+from dpal.accounting.events.charged_releases import VALIDATION as VALIDATION
+from dpal.accounting.events.charged_releases import VOTING as VOTING
+from dpal.accounting.events.charged_releases import Charge as Charge
+from dpal.accounting.events.charged_releases import Release as Release
+from dpal.accounting.events.charged_releases import scale_sampling_rate as scale_sampling_rate
 from dpal.accounting.events.cost_bounded_votes import CostBoundedVotes as CostBoundedVotes
 from dpal.accounting.events.discrete_laplace import LAPLACE_GRID as LAPLACE_GRID
 from dpal.accounting.events.discrete_laplace import PURE_EPSILONS as PURE_EPSILONS
 from dpal.accounting.events.event import Answer as Answer
 from dpal.accounting.events.event import Event as Event
-from dpal.accounting.events.gaussian_counts import NoisyFigures as NoisyFigures
 from dpal.accounting.events.laplace_counts import NoisyCounts as NoisyCounts
 from dpal.accounting.events.majority_votes import MajorityVotes as MajorityVotes
+from dpal.accounting.events.noisy_figures import NoisyFigures as NoisyFigures
 from dpal.accounting.events.noisy_moments import NoisyMoments as NoisyMoments
 from dpal.accounting.events.noisy_scores import NoisyScores as NoisyScores
 from dpal.accounting.events.noisy_statistics import NoisyStatistics as NoisyStatistics
@@ -24,17 +35,6 @@ from dpal.accounting.events.noisy_threshold import NoisyThreshold as NoisyThresh
 from dpal.accounting.events.noisy_votes import NoisyVotes as NoisyVotes
 from dpal.accounting.events.plurality_votes import PluralityVotes as PluralityVotes
 from dpal.accounting.events.randomized_response import RandomizedResponse as RandomizedResponse
-from dpal.accounting.events.release import FIGURES as FIGURES
-from dpal.accounting.events.release import GUIDANCE as GUIDANCE
-from dpal.accounting.events.release import NEVER_SELECTED as NEVER_SELECTED
-from dpal.accounting.events.release import SELECTION as SELECTION
-from dpal.accounting.events.release import TRAINING as TRAINING
-from dpal.accounting.events.release import TRIAL as TRIAL
-from dpal.accounting.events.release import VALIDATION as VALIDATION
-from dpal.accounting.events.release import VOTING as VOTING
-from dpal.accounting.events.release import Charge as Charge
-from dpal.accounting.events.release import Release as Release
-from dpal.accounting.events.release import scale_sampling_rate as scale_sampling_rate
 from dpal.accounting.events.secret_draw import SecretDraw as SecretDraw
 from dpal.accounting.events.skellam_scaled_votes import SkellamScaledCounts as SkellamScaledCounts
 from dpal.accounting.events.skellam_scaled_votes import (

@@ -25,9 +25,9 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.mechanisms import coins
 from dpal.mechanisms.gaussian import STEPS
 from dpal.randomness import secure
-from dpal.voting import draw_answers
+from dpal.voting import draw_from_votes
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_answers import UNANSWERED, Released, release, winning_sets
+from dpal.voting.draw_from_votes import UNANSWERED, Released, release, winning_sets
 from tests.conftest import RepeatableBits
 
 FALSE_ALARM = 1e-6
@@ -243,9 +243,9 @@ def test_whether_all_empty_sets_stay_below_is_exact(monkeypatch, empty):
         seen.append((chances[0], float(exact(0))))
         return np.array([True])
 
-    monkeypatch.setattr(draw_answers, "below", compare)
+    monkeypatch.setattr(draw_from_votes, "below", compare)
     for at in (-3.0, 0.0, 2.5, 6.0, 8.8, 9.5, 11.0):
-        draw_answers._above_all(np.rint([at * STEPS]), np.array([empty]), secure())
+        draw_from_votes._above_all(np.rint([at * STEPS]), np.array([empty]), secure())
     for quick, exact in seen:
         assert abs(quick - exact) < 0.01 * coins.ERROR
     assert len(seen) == 7
@@ -254,7 +254,7 @@ def test_whether_all_empty_sets_stay_below_is_exact(monkeypatch, empty):
 def test_equal_counts_are_a_fair_draw():
     """Two noisy counts on one grid step: either is in front, whichever stands first."""
     noisy = np.tile([3.0, 7.0, -np.inf, 7.0], (4_000, 1))
-    best = draw_answers._highest(noisy, RepeatableBits(8))
+    best = draw_from_votes._highest(noisy, RepeatableBits(8))
     assert set(best) == {1, 3}
     # 4,000 fair coins have a standard deviation of 32; 4.9 of them are 1e-6.
     assert abs((best == 1).sum() - 2_000) < 4.9 * 32
@@ -282,7 +282,7 @@ from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots
-from dpal.voting.draw_answers import release
+from dpal.voting.draw_from_votes import release
 rule = VotingRule(mechanism=Mechanism.POWERSET, teachers=50, labels=20, sigma=7.0)
 ballots = Ballots.of(np.random.default_rng(1).random((5_000, 50, 20)) < 0.1)
 print(release(rule, ballots, rng=secure()).labels.shape)

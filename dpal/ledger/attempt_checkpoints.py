@@ -1,4 +1,4 @@
-"""The steps of one attempt: what is persisted, and what may still be made."""
+"""Checkpoints of one attempt at a training: what is persisted, which steps may still be made."""
 
 from __future__ import annotations
 
