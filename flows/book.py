@@ -16,6 +16,7 @@ from dpal.runs.notify import notify
 from tasks.book_cells import made_side_by_side, make_cell, version_results
 from tasks.boundary import flow
 from tasks.tracking.book_runs import reach_tracking_of_book, track_book, track_cell
+from tasks.version_with_dvc import require_remote
 
 _CELL = "flows.book.make_book_cell"
 
@@ -52,6 +53,7 @@ def make_book(
       parallel: cells at a time.
       seconds: after which no further cell is begun; None sets no end.
     """
+    require_remote(runtime)
     run = open_book(file, data, runtime.artifacts, only=only, seeds=seeds)
     with lock_folder(run.folder):
         reach_tracking_of_book(runtime)

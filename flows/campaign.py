@@ -59,7 +59,7 @@ from tasks.tracking.whole_runs import reach_tracking
 from tasks.training_monitor import watching_for_cancellation, without_heart
 from tasks.training_pool.phase_files import at_hand, order_training, receipt_of, take_over
 from tasks.training_pool.phase_order import train_on_pool, wait_for_earlier
-from tasks.version_with_dvc import version_phase
+from tasks.version_with_dvc import require_remote, version_phase
 from tasks.wait_for_people import wait_for_labels
 from tasks.write_reports import write_report
 
@@ -79,6 +79,7 @@ def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | 
     """
     config = parse_as(CAMPAIGN, config)
     require_allowed(config)
+    require_remote(config.runtime)
     with watching_for_cancellation(), leading_process(folder_of(config).root):
         wait_for_earlier(config)
         last = _run(config, tuple(redraw))

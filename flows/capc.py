@@ -18,6 +18,7 @@ from tasks.retraining import (
     version_retraining,
 )
 from tasks.tracking.retrainings import reach_tracking_of_retraining, track_retraining
+from tasks.version_with_dvc import require_remote
 
 
 # Settings are checked inside: what is wrong with them is then one sentence on the page.
@@ -33,6 +34,7 @@ def buy_and_learn(config: RetrainingConfig) -> State:
     """
     wanted = parse_retraining(config)
     require_allowed(wanted)
+    require_remote(wanted.runtime)
     retraining = prepare_to_ask(wanted)
     with lock_folder(retraining.folder.root):
         reach_tracking_of_retraining(wanted.runtime)

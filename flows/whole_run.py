@@ -32,7 +32,7 @@ from tasks.tracking.whole_runs import (
 )
 from tasks.training_monitor import watching_for_cancellation
 from tasks.training_pool.repeatable_order import wait_for_earlier_repeatable
-from tasks.version_with_dvc import version_released
+from tasks.version_with_dvc import require_remote, version_released
 from tasks.whole_run import advance, certify, prepare, tracked
 from tasks.whole_run_page import tell_run, tell_run_end
 from tasks.write_reports import write_report
@@ -59,6 +59,7 @@ def conduct(
     """
     wanted = parse_as(kind, config)
     require_allowed(wanted)
+    require_remote(wanted.runtime)
     root = folder_of(wanted).root
     with watching_for_cancellation(), leading_process(root):
         wait_for_earlier_repeatable(wanted)

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
@@ -31,6 +32,9 @@ from dpal.runs.campaign import Campaign
 from tasks.boundary import task
 
 _REMOTE = "campaigns"
+# Of schemes of addresses: what DVC brings, and whose package has another name.
+_BUILT_IN = ("file", "local", "memory", "remote")
+_PACKAGE_OF = {"https": "http", "webdavs": "webdav", "gcs": "gs", "sftp": "ssh"}
 _BUSY = ("Unable to acquire lock", "is busy")
 _PATIENCE_SECONDS = 60.0
 
@@ -57,6 +61,28 @@ class VersioningError(DpalError):
     """DVC could not version or push a phase. The phase itself is finished and kept."""
 
     code = "versioning"
+
+
+def require_remote(runtime: RuntimeConfig) -> None:
+    """Requires that DVC has what it needs for its remote, before anything is spent.
+
+    Raises:
+      VersioningError: a package is missing.
+    """
+    if package := missing_package(runtime.dvc_remote or ""):
+        raise VersioningError.before_release(
+            f"for runtime.dvc_remote DVC needs the package {package}, which is not installed here; "
+            f"pip install {package}, or name a folder"
+        )
+
+
+def missing_package(remote: str) -> str | None:
+    """The package that DVC needs for an address and that is not here; None where it needs none."""
+    scheme, is_address, _ = remote.partition("://")
+    if not is_address or scheme in _BUILT_IN:
+        return None
+    package = f"dvc-{_PACKAGE_OF.get(scheme, scheme)}"
+    return package if find_spec(package.replace("-", "_")) is None else None
 
 
 @task(cache_policy=NO_CACHE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.reports.methods_tables import (
+from dpal.reports.pate_methods_tables import (
     WORDS,
     Methods,
     averages,

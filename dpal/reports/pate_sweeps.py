@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dpal.reports.methods_tables import (
+from dpal.reports.pate_methods_tables import (
     Methods,
     compare_methods,
     has_labels,

@@ -17,7 +17,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
 from dpal.labeling import Labeler
 from dpal.randomness import secure
-from dpal.reports.methods_tables import methods_table
+from dpal.reports.pate_methods_tables import methods_table
 from dpal.reports.pate_report import method_findings, pate_report
 from dpal.reports.pate_sweeps import (
     SweptVoting,

@@ -227,6 +227,18 @@ def test_a_dead_mlflow_server_is_found_before_anything_is_spent(called, orchestr
     assert not Path("artifacts/ledger.sqlite").exists()
 
 
+def test_what_dvc_lacks_for_its_remote_is_found_before_anything_is_spent(
+    called, orchestrated, workplace
+):
+    write_config(workplace / "c.yaml", runtime__dvc_remote="oss://bucket/remote")
+    refused = called("run", "c.yaml")
+    assert refused.returncode == 2
+    assert "pip install dvc-oss" in refused.stderr.splitlines()[-1]
+    assert not Path("artifacts/ledger.sqlite").exists()
+    ill = called("doctor", "--config", "c.yaml")
+    assert "pip install dvc-oss" in " ".join(ill.stdout.split())
+
+
 def test_labels_are_delivered_from_anywhere(
     called, orchestrated, workplace, mlflow_uri, monkeypatch
 ):

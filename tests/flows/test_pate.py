@@ -240,6 +240,14 @@ def test_settings_do_not_change_under_a_name():
 # From here on teachers are asked by campaigns; what they had released before is looked at above.
 
 
+def test_what_dvc_lacks_for_its_remote_stops_it_before_anything_is_held():
+    file = write_settings("pushed", runtime={"dvc_remote": "oss://bucket/remote"})
+    done = call("run", file)
+    assert done.returncode == 2, done
+    assert "pip install dvc-oss" in done.stderr.splitlines()[-1]
+    assert entries("pushed") == []
+
+
 def test_a_campaign_that_cannot_have_their_labels_starts_nothing():
     for changes, says in (
         ({"data": {"pool": "private.parquet", "validation": "validation.parquet"}},

@@ -15,7 +15,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.files.atomic_writes import write_text
 from dpal.files.dvc_pointers import pointed_at
-from tasks.version_with_dvc import bring_back, version_files
+from tasks.version_with_dvc import bring_back, missing_package, version_files
 from tests.variants import quick_and_slow
 
 LABELS = "id,label: who was selected, and as what"
@@ -128,3 +128,20 @@ def test_dvc_by_hand_opens_nothing_for_good(runtime, link):
     assert (artifacts.parent / "scratch" / "phase-0" / "model.safetensors").read_text()
     assert open_to_others(*places(runtime), artifacts.parent / "scratch" / "phase-0") == []
     assert pointed_at(files.confidential) is not None
+
+
+@pytest.mark.parametrize(
+    ("remote", "package"),
+    [
+        ("", None),
+        ("remote", None),
+        ("/mnt/remote", None),
+        ("file:///mnt/remote", None),
+        ("https://example.org/remote", None),  # comes with DVC
+        ("oss://bucket/remote", "dvc-oss"),
+        ("webhdfs://cluster/remote", "dvc-webhdfs"),
+        ("sftp://host/remote", "dvc-ssh"),
+    ],
+)
+def test_the_package_of_an_address_is_named(remote, package):
+    assert missing_package(remote) == package

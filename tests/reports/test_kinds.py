@@ -12,7 +12,7 @@ from dpal.certificate.sentences import statements
 from dpal.planning.improvement_plan import certify_improvement
 from dpal.planning.voting_plan import certify_voting
 from dpal.reports.improvement_report import improvement_report
-from dpal.reports.methods_tables import labels_table, methods_table
+from dpal.reports.pate_methods_tables import labels_table, methods_table
 from dpal.reports.pate_report import pate_report
 from dpal.reports.plots.methods_by_label import labels_figure
 from dpal.reports.plots.style import as_png

@@ -7,7 +7,7 @@ import statistics
 
 from matplotlib.figure import Figure
 
-from dpal.reports.methods_tables import AVERAGES, WORDS, Methods, known_of, of_label
+from dpal.reports.pate_methods_tables import AVERAGES, WORDS, Methods, known_of, of_label
 from dpal.reports.plots import style
 from dpal.reports.sweeps import spread
 

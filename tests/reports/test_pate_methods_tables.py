@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dpal.reports.methods_tables import compare_methods, methods_comparison_table
+from dpal.reports.pate_methods_tables import compare_methods, methods_comparison_table
 from dpal.reports.pate_sweeps import SweptVoting, sweep_comparison_records, sweep_tables
 from tests.conftest import ROOT
 
