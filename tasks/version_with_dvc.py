@@ -32,9 +32,12 @@ from dpal.runs.campaign import Campaign
 from tasks.boundary import task
 
 _REMOTE = "campaigns"
-# Of schemes of addresses: what DVC brings, and whose package has another name.
-_BUILT_IN = ("file", "local", "memory", "remote")
-_PACKAGE_OF = {"https": "http", "webdavs": "webdav", "gcs": "gs", "sftp": "ssh"}
+# The packages that DVC needs, by how an address begins; `remote` names one that it knows.
+_PACKAGES = {
+    "azure": "dvc-azure", "gdrive": "dvc-gdrive", "gs": "dvc-gs", "hdfs": "dvc-hdfs",
+    "http": "dvc-http", "https": "dvc-http", "oss": "dvc-oss", "s3": "dvc-s3", "ssh": "dvc-ssh",
+    "webdav": "dvc-webdav", "webdavs": "dvc-webdav", "webhdfs": "dvc-webhdfs",
+}  # fmt: skip
 _BUSY = ("Unable to acquire lock", "is busy")
 _PATIENCE_SECONDS = 60.0
 
@@ -64,25 +67,28 @@ class VersioningError(DpalError):
 
 
 def require_remote(runtime: RuntimeConfig) -> None:
-    """Requires that DVC has what it needs for its remote, before anything is spent.
+    """Requires a remote of a kind that DVC can push to here, before anything is spent.
 
     Raises:
-      VersioningError: a package is missing.
+      VersioningError: DVC knows no such address, or lacks a package.
     """
-    if package := missing_package(runtime.dvc_remote or ""):
-        raise VersioningError.before_release(
-            f"for runtime.dvc_remote DVC needs the package {package}, which is not installed here; "
-            f"pip install {package}, or name a folder"
-        )
+    if lack := lacking_for(runtime.dvc_remote or ""):
+        said, advice = lack
+        raise VersioningError.before_release(f"runtime.dvc_remote {said}; {advice}")
 
 
-def missing_package(remote: str) -> str | None:
-    """The package that DVC needs for an address and that is not here; None where it needs none."""
+def lacking_for(remote: str) -> tuple[str, str] | None:
+    """What keeps DVC from using a remote, and what to do; None where nothing is known to."""
     scheme, is_address, _ = remote.partition("://")
-    if not is_address or scheme in _BUILT_IN:
+    if not is_address or scheme.lower() == "remote":
         return None
-    package = f"dvc-{_PACKAGE_OF.get(scheme, scheme)}"
-    return package if find_spec(package.replace("-", "_")) is None else None
+    package = _PACKAGES.get(scheme.lower())
+    if package is None:
+        known = ", ".join(f"{one}://" for one in sorted(_PACKAGES))
+        return f"is no address that DVC knows ({known})", "use one of them, or name a folder"
+    if find_spec(package.replace("-", "_")) is None:
+        return f"needs the package {package}, which is not here", f"pip install {package}"
+    return None
 
 
 @task(cache_policy=NO_CACHE)

@@ -71,14 +71,16 @@ PUBLIC = {"public": True, "why": "made up for tests"}
 _LONG_FIRST = ("flows", "runs", "store", "audit", "certificate", "ledger", "tasks", "training")
 
 
-# Where files of the default suite lie, if there is room for four times what it writes.
-_MEMORY, _ROOM = Path("/dev/shm"), 2**32
+# Where files of the default suite lie, which writes 1 GiB, if there is room for much more:
+# `dpal doctor` calls less than 5 GiB little.
+_MEMORY, _ROOM = Path("/dev/shm"), 2**33
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Files of quick tests lie in memory: of a disk they wait for 10,000 writes to be on it.
 
-    Whether anything survives a power failure no test can see; slow tests use the disk.
+    Whether anything survives a power failure no test can see; slow tests use the disk, also as
+    programs in memory may not be run everywhere. PYTEST_DEBUG_TEMPROOT names another place.
     """
     quick = config.getoption("markexpr") == "not slow"
     if quick and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:

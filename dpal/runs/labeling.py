@@ -28,7 +28,6 @@ from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
 from dpal.runs.phases_to_run import has_stopped
 from dpal.runs.pseudo_labels import label_remaining
-from dpal.runs.recorded_settings import recorded_config as recorded_config
 from dpal.runs.recorded_settings import settings_that_label
 
 

@@ -29,7 +29,6 @@ from flows.ops.deployments import (
 )
 from flows.ops.diagnosis import Diagnosis
 from flows.ops.doctor_access import mlflow_doors
-from tasks.version_with_dvc import missing_package
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -241,8 +240,10 @@ def places(config: CampaignConfig) -> Iterator[Diagnosis]:
     for what, place in (("store", runtime.store), ("dvc remote", runtime.dvc_remote)):
         if place:
             yield _place(what, place)
-    if package := missing_package(runtime.dvc_remote or ""):
-        yield Diagnosis("dvc", "cannot push to its remote", f"pip install {package}")
+    from tasks.version_with_dvc import lacking_for
+
+    if lack := lacking_for(runtime.dvc_remote or ""):
+        yield Diagnosis("dvc", f"its remote {lack[0]}", lack[1])
     free = shutil.disk_usage(_existing(runtime.artifacts)).free
     advice = "make room: a full disk stops campaigns (nothing is lost)"
     yield Diagnosis("disk", f"{free >> 30} GiB free", advice if free < _LITTLE_DISK else "")

@@ -228,7 +228,7 @@ def test_a_silent_site_ends_the_vote_soon_and_is_named(tmp_path, monkeypatch, mo
         assert "site-2" in str(ended.value) and "site-1" not in str(ended.value)
         assert stage.account.committed == {}
 
-    on_stage(tmp_path, play, terms=in_mode(TERMS, mode))
+    on_stage(tmp_path, play, terms=in_mode(TERMS, mode), patience=3.0)
 
 
 def test_a_site_that_hangs_is_missing_from_the_next_session(tmp_path, monkeypatch):

@@ -228,8 +228,9 @@ def test_a_dead_mlflow_server_is_found_before_anything_is_spent(called, orchestr
 
 
 def test_what_dvc_lacks_for_its_remote_is_found_before_anything_is_spent(
-    called, orchestrated, workplace
+    called, orchestrated, workplace, monkeypatch
 ):
+    monkeypatch.setattr("tasks.version_with_dvc.find_spec", lambda name: None)
     write_config(workplace / "c.yaml", runtime__dvc_remote="oss://bucket/remote")
     refused = called("run", "c.yaml")
     assert refused.returncode == 2

@@ -322,6 +322,7 @@ def test_schedules_that_a_person_made_stay_and_are_told(orchestrated, workplace)
     assert {type(each.schedule) for each in left} == {IntervalSchedule, RRuleSchedule}
 
 
+@pytest.mark.slow
 def test_a_schedule_of_an_earlier_version_goes_with_its_settings(orchestrated, workplace):
     """It has no name; the deployment still says which settings asked for it."""
     file = workplace / "c.yaml"

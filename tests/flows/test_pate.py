@@ -240,7 +240,8 @@ def test_settings_do_not_change_under_a_name():
 # From here on teachers are asked by campaigns; what they had released before is looked at above.
 
 
-def test_what_dvc_lacks_for_its_remote_stops_it_before_anything_is_held():
+def test_what_dvc_lacks_for_its_remote_stops_it_before_anything_is_held(monkeypatch):
+    monkeypatch.setattr("tasks.version_with_dvc.find_spec", lambda name: None)
     file = write_settings("pushed", runtime={"dvc_remote": "oss://bucket/remote"})
     done = call("run", file)
     assert done.returncode == 2, done

@@ -20,6 +20,7 @@ def _there(prefect_api, tmp_path, monkeypatch):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_there")
 def test_it_is_planned_run_reported_and_verified():
     file = write_settings(

@@ -15,7 +15,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.files.atomic_writes import write_text
 from dpal.files.dvc_pointers import pointed_at
-from tasks.version_with_dvc import bring_back, missing_package, version_files
+from tasks.version_with_dvc import bring_back, lacking_for, version_files
 from tests.variants import quick_and_slow
 
 LABELS = "id,label: who was selected, and as what"
@@ -131,17 +131,22 @@ def test_dvc_by_hand_opens_nothing_for_good(runtime, link):
 
 
 @pytest.mark.parametrize(
-    ("remote", "package"),
+    ("remote", "advice"),
     [
-        ("", None),
-        ("remote", None),
-        ("/mnt/remote", None),
-        ("file:///mnt/remote", None),
-        ("https://example.org/remote", None),  # comes with DVC
-        ("oss://bucket/remote", "dvc-oss"),
-        ("webhdfs://cluster/remote", "dvc-webhdfs"),
-        ("sftp://host/remote", "dvc-ssh"),
+        ("", ""),
+        ("remote", ""),
+        ("/mnt/remote", ""),
+        ("remote://named/place", ""),
+        ("https://example.org/remote", ""),  # comes with DVC
+        ("oss://bucket/remote", "pip install dvc-oss"),
+        ("OSS://bucket/remote", "pip install dvc-oss"),
+        ("s4://bucket/remote", "name a folder"),
+        ("file:///mnt/remote", "name a folder"),  # a folder of this name beside the artifacts
+        ("/mnt/a.b://c", "name a folder"),
     ],
 )
-def test_the_package_of_an_address_is_named(remote, package):
-    assert missing_package(remote) == package
+def test_what_dvc_lacks_for_an_address_is_named(remote, advice, monkeypatch):
+    known = ("dvc_http",)  # whatever is installed here
+    monkeypatch.setattr("tasks.version_with_dvc.find_spec", lambda name: name in known or None)
+    lack = lacking_for(remote)
+    assert (advice in lack[1]) if lack else not advice

@@ -125,7 +125,6 @@ def test_labels_may_be_bought_of_some_records_of_each(persons, small):
     assert all(name in firsts[whose[name]][:2] for name in labeled)
 
 
-@pytest.mark.slow
 def test_a_campaign_goes_on_where_it_was_stopped(persons, small, monkeypatch):
     class Killed(BaseException):
         """Nothing catches it."""

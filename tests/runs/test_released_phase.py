@@ -62,7 +62,7 @@ def taken() -> float:
 
 @pytest.fixture(scope="module")
 def worse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a campaign is finished whose last phase is worse; who runs it again changes nothing."""
+    """Where a campaign is finished whose last phase is worse; run again it releases nothing."""
     root = tmp_path_factory.mktemp("worse")
     write_blobs(root / "pool.parquet", 600, seed=1)
     write_blobs(root / "validation.parquet", 300, seed=2, prefix="v")

@@ -51,7 +51,7 @@ def _labeled(count: int) -> LabeledSet:
     )
 
 
-# Of three ranks one owns 4 and passes two chunks through the model, the others one.
+# Of three ranks one owns 4 and passes two chunks through the model, the others one; of two, each 5.
 RECORDS = _labeled(10)
 GROUPS = replace(RECORDS, owners=OWNERS, cohorts=np.zeros_like(RECORDS.cohorts))
 
