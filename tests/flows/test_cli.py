@@ -130,7 +130,14 @@ def test_init_writes_what_plan_can_read(called, workplace):
     assert yaml.safe_load(text)["acquisition"] == "auto"
     assert text.count("#") > 15
     assert "exists already" in sentence(called("init", "clinic"))
-    own = ["--set", "data.pool=pool.parquet", "--set", "data.validation=validation.parquet"]
+    own = [
+        "--set",
+        "data.pool=pool.parquet",
+        "--set",
+        "data.validation=validation.parquet",
+        "--set",
+        "acquisition=entropy",
+    ]  # what `auto` tries takes longer than all else
     small = [
         "--set",
         "model={name: logistic}",

@@ -166,6 +166,7 @@ def test_an_account_is_opened_with_what_was_decided():
         parse_brief(VotesBrief, {**values, "ballots": []})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("orchestrated")
 def test_where_nobody_else_runs_it_it_runs_here_and_begun_it_keeps_its_settings(workplace):
     with get_client(sync_client=True) as client:  # of tests that ran before, on this server

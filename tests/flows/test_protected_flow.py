@@ -165,6 +165,7 @@ def held_out() -> list[str]:
     return read_ids(open_validation(parse_config(small_values(**SETTINGS))))
 
 
+@pytest.mark.slow
 def test_commands_say_what_it_costs_and_how_precise_it_is(place, monkeypatch):
     monkeypatch.chdir(place)
     Path("guarded.yaml").write_text(json.dumps(small_values(**SETTINGS)), encoding="utf-8")

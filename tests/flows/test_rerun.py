@@ -131,6 +131,7 @@ def test_both_runs_are_one_history_in_mlflow(place):
     assert Path(mlflow.artifacts.download_artifacts(figure)).stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_running_a_finished_rerun_again_changes_nothing():
     before = shown()
     again = call("run", "second.yaml")

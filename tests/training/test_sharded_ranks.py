@@ -38,6 +38,7 @@ from tests.training.sharded import (
 from tests.variants import quick_and_slow
 
 
+@pytest.mark.slow
 def test_groups_are_clipped_as_in_one_process(tmp_path):
     whole = build("tutorial_cnn", tmp_path)
     one = alone(whole, SGD, Recipe(), 3)

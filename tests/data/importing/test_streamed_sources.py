@@ -60,6 +60,7 @@ def test_an_array_that_is_cut_is_refused(tmp_path):
     assert not (tmp_path / "a.parquet").exists()
 
 
+@pytest.mark.slow
 def test_neither_the_source_nor_what_was_read_of_it_is_held_as_a_whole(tmp_path, monkeypatch):
     np.savez(
         tmp_path / "a.npz",
