@@ -95,8 +95,9 @@ def test_a_public_model_answers_and_teachers_object():
 
 
 def test_teachers_object_to_a_bad_model_until_that_is_spent():
+    """At epsilon 8 a threshold is so noisy that one run in a hundred or so finds fewer."""
     mislabel(Path("tuning.parquet"))
-    ensemble = run("objected")
+    ensemble = run("objected", privacy={"epsilon": 30.0, "delta": 1e-4})
     _, labels = read_released(ensemble.account.released_file(1))
     public = read_public_answers(ensemble.account.ballots_file(1))
     facts = told(ensemble)
