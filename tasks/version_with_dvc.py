@@ -32,7 +32,7 @@ from dpal.runs.campaign import Campaign
 from tasks.boundary import task
 
 _REMOTE = "campaigns"
-# The packages that DVC needs, by how an address begins; `remote` names one that it knows.
+# The packages that DVC needs, by how an address begins.
 _PACKAGES = {
     "azure": "dvc-azure", "gdrive": "dvc-gdrive", "gs": "dvc-gs", "hdfs": "dvc-hdfs",
     "http": "dvc-http", "https": "dvc-http", "oss": "dvc-oss", "s3": "dvc-s3", "ssh": "dvc-ssh",
@@ -61,7 +61,7 @@ LocalHashFileDB.CACHE_MODE = 0o400
 
 
 class VersioningError(DpalError):
-    """DVC could not version or push a phase. The phase itself is finished and kept."""
+    """DVC could not version or push a phase, which is finished and kept; or it never could."""
 
     code = "versioning"
 
@@ -72,15 +72,15 @@ def require_remote(runtime: RuntimeConfig) -> None:
     Raises:
       VersioningError: DVC knows no such address, or lacks a package.
     """
-    if lack := lacking_for(runtime.dvc_remote or ""):
+    if lack := what_dvc_lacks_for(runtime.dvc_remote or ""):
         said, advice = lack
         raise VersioningError.before_release(f"runtime.dvc_remote {said}; {advice}")
 
 
-def lacking_for(remote: str) -> tuple[str, str] | None:
+def what_dvc_lacks_for(remote: str) -> tuple[str, str] | None:
     """What keeps DVC from using a remote, and what to do; None where nothing is known to."""
     scheme, is_address, _ = remote.partition("://")
-    if not is_address or scheme.lower() == "remote":
+    if not is_address or scheme.lower() == "remote":  # remote://name is one of DVC's own settings
         return None
     package = _PACKAGES.get(scheme.lower())
     if package is None:

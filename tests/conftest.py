@@ -24,6 +24,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import httpx
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -73,7 +74,7 @@ _LONG_FIRST = ("flows", "runs", "store", "audit", "certificate", "ledger", "task
 
 # Where files of the default suite lie, which writes 1 GiB, if there is room for much more:
 # `dpal doctor` calls less than 5 GiB little.
-_MEMORY, _ROOM = Path("/dev/shm"), 2**33
+_MEMORY, _ROOM, _SUITE = Path("/dev/shm"), 2**33, "dpal-tests-"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,9 +83,21 @@ def pytest_configure(config: pytest.Config) -> None:
     Whether anything survives a power failure no test can see; slow tests use the disk, also as
     programs in memory may not be run everywhere. PYTEST_DEBUG_TEMPROOT names another place.
     """
-    quick = config.getoption("markexpr") == "not slow"
-    if quick and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+    quick = config.getoption("markexpr") == "not slow" and not config.getoption("collectonly")
+    elsewhere = config.getoption("basetemp") or "PYTEST_DEBUG_TEMPROOT" in os.environ
+    if not quick or elsewhere or not os.access(_MEMORY, os.W_OK):
+        return
+    for left in _MEMORY.glob(f"{_SUITE}*"):  # of a suite that failed or was killed
+        if not psutil.pid_exists(int(left.name.removeprefix(_SUITE))):
+            shutil.rmtree(left, ignore_errors=True)
+    if shutil.disk_usage(_MEMORY).free > _ROOM:
+        config.option.basetemp = str(_MEMORY / f"{_SUITE}{os.getpid()}")
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """What lies in memory stays there for whoever looks why a test failed, until the next suite."""
+    if exitstatus == 0:
+        shutil.rmtree(_MEMORY / f"{_SUITE}{os.getpid()}", ignore_errors=True)
 
 
 def pytest_xdist_auto_num_workers() -> int:

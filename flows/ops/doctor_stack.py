@@ -236,13 +236,13 @@ def _postgres(url: str) -> Iterator[Diagnosis]:
 
 def places(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Store and DVC remote, looked at without a trace; whether they take files shows a run."""
+    from tasks.version_with_dvc import what_dvc_lacks_for  # loads much that may be broken
+
     runtime = config.runtime
     for what, place in (("store", runtime.store), ("dvc remote", runtime.dvc_remote)):
         if place:
             yield _place(what, place)
-    from tasks.version_with_dvc import lacking_for
-
-    if lack := lacking_for(runtime.dvc_remote or ""):
+    if lack := what_dvc_lacks_for(runtime.dvc_remote or ""):
         yield Diagnosis("dvc", f"its remote {lack[0]}", lack[1])
     free = shutil.disk_usage(_existing(runtime.artifacts)).free
     advice = "make room: a full disk stops campaigns (nothing is lost)"

@@ -15,7 +15,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.files.atomic_writes import write_text
 from dpal.files.dvc_pointers import pointed_at
-from tasks.version_with_dvc import bring_back, lacking_for, version_files
+from tasks.version_with_dvc import bring_back, version_files, what_dvc_lacks_for
 from tests.variants import quick_and_slow
 
 LABELS = "id,label: who was selected, and as what"
@@ -148,5 +148,5 @@ def test_dvc_by_hand_opens_nothing_for_good(runtime, link):
 def test_what_dvc_lacks_for_an_address_is_named(remote, advice, monkeypatch):
     known = ("dvc_http",)  # whatever is installed here
     monkeypatch.setattr("tasks.version_with_dvc.find_spec", lambda name: name in known or None)
-    lack = lacking_for(remote)
+    lack = what_dvc_lacks_for(remote)
     assert (advice in lack[1]) if lack else not advice
