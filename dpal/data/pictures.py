@@ -7,9 +7,12 @@ compared with the shape that all records have before any pixel is made.
 from __future__ import annotations
 
 import io
+import math
+import os
 import struct
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -21,6 +24,7 @@ from dpal.data.parquet import MOST_VALUES, RowNumbers, row_error
 from dpal.errors import DataError
 
 MOST_PIXELS = MOST_VALUES
+DECODING_THREADS = min(8, os.cpu_count() or 1)  # that decode
 
 Shape = tuple[int, ...]
 Pixels = NDArray[np.uint8] | NDArray[np.uint16]
@@ -35,6 +39,7 @@ _DROPPED_BITS = 8
 _FRAME, _FRAMES = struct.Struct(">BHHB"), frozenset((0xC0, 0xC1, 0xC2))
 _BEFORE_FRAME = frozenset((0xDB, 0xC4, 0xDD, 0xFE, *range(0xE0, 0xF0)))
 _JPEG_MODES = {1: "L", 3: "RGB"}
+_WORTH_A_THREAD = 2**20  # pixels: of small pictures, more time goes by with the interpreter's lock
 _SIXTEEN_BITS = 0xFFFF
 _PROMOTED = 257  # 255 of 8 bits is 65,535 of 16
 _SIGNATURE, _GREY_OF_16_BITS = b"\x89PNG\r\n\x1a\n", bytes((16, 0))  # depth and kind of colour
@@ -44,7 +49,12 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def decode_pictures(
-    column: pa.Array, *, rows: RowNumbers | None, shape: Shape | None = None, deep: bool = False
+    column: pa.Array,
+    *,
+    rows: RowNumbers | None,
+    shape: Shape | None = None,
+    deep: bool = False,
+    threads: int = 1,
 ) -> Pixels:
     """Decodes pictures of one shape, each by itself.
 
@@ -54,38 +64,55 @@ def decode_pictures(
       shape: what all must have; None takes the first one's.
       deep: whether all become 16 bits: those of 8 are scaled up. If not, 16 bits of grey lose
         the lower 8.
+      threads: at most so many decode, where there is enough for each.
 
     Returns:
       (n, channels, height, width): one channel for grey pictures of 1, 8 or 16 bits, else three;
       uint16 where they are deep, else uint8.
 
     Raises:
-      DataError: one cannot be read, is too large, or differs in shape.
+      DataError: one cannot be read, is too large, or differs in shape; the first such one.
     """
-    pixels: Pixels | None = None
-    for position, value in enumerate(column):
-        encoded = value.as_py()
-        if not deep and shape is not None and pixels is not None:
-            quickly = _plain_jpeg(encoded, shape)
-            if quickly is not None:
-                pixels[position] = quickly
-                continue
-        with _opened(encoded, rows, position) as picture:
-            here = _shape_of(picture)
-            if shape is not None and here != shape:
-                raise row_error(
-                    rows,
-                    position,
-                    "has an image of shape {here}, others have {others}; bring all images to one "
-                    "size and mode",
-                    here=here,
-                    others=shape,
-                )
-            shape = here
-            if pixels is None:
-                pixels = _blank(len(column), shape, deep=deep)
-            pixels[position] = _pixels(picture, deep=deep)
-    return _blank(0, shape or (), deep=deep) if pixels is None else pixels
+    count = len(column)
+    if count and shape is None:
+        with _opened(column[0].as_py(), rows, 0) as picture:
+            shape = _shape_of(picture)
+    if not count or shape is None:
+        return _blank(0, shape or (), deep=deep)
+    pixels = _blank(count, shape, deep=deep)
+    share = max(-(-count // threads), _WORTH_A_THREAD // max(1, math.prod(shape[1:])), 1)
+
+    def decode(first: int) -> None:
+        for position in range(first, min(first + share, count)):
+            pixels[position] = _decoded(column[position].as_py(), shape, rows, position, deep=deep)
+
+    firsts = range(0, count, share)
+    if len(firsts) == 1:
+        decode(0)
+    else:
+        with ThreadPoolExecutor(len(firsts), thread_name_prefix="decoding") as pool:
+            list(pool.map(decode, firsts))  # in order, so that the first error is raised
+    return pixels
+
+
+def _decoded(
+    encoded: bytes, shape: Shape, rows: RowNumbers | None, position: int, *, deep: bool
+) -> Pixels:
+    """Pixels (*shape) of one picture, which must have this shape."""
+    if not deep and (quickly := _plain_jpeg(encoded, shape)) is not None:
+        return quickly
+    with _opened(encoded, rows, position) as picture:
+        here = _shape_of(picture)
+        if here != shape:
+            raise row_error(
+                rows,
+                position,
+                "has an image of shape {here}, others have {others}; bring all images to one "
+                "size and mode",
+                here=here,
+                others=shape,
+            )
+        return _pixels(picture, deep=deep)
 
 
 def _blank(count: int, shape: Shape, *, deep: bool) -> Pixels:

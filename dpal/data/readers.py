@@ -152,7 +152,12 @@ def records_of(source: Source, column: pa.Array, *, rows: RowNumbers | None) -> 
 
 
 def decoded_of(
-    source: Source, column: pa.Array, *, rows: RowNumbers | None, shape: Shape | None = None
+    source: Source,
+    column: pa.Array,
+    *,
+    rows: RowNumbers | None,
+    shape: Shape | None = None,
+    threads: int = 1,
 ) -> Tensor:
     """Turns a source's own column of records into one tensor, as `decode` does."""
     return decode(
@@ -162,6 +167,7 @@ def decoded_of(
         encoding=source.encoding,
         shape=shape,
         deep=source.deep,
+        threads=threads,
     )
 
 
@@ -186,6 +192,7 @@ def decode(
     encoding: TextEncoding | None = None,
     shape: Shape | None = None,
     deep: bool = False,
+    threads: int = 1,
 ) -> Tensor:
     """Turns a column of records into one tensor.
 
@@ -196,6 +203,7 @@ def decode(
       encoding: what turns texts into records.
       shape: what all images must have; None takes the first one's.
       deep: whether images become 16 bits a pixel, or 8.
+      threads: at most so many decode images.
 
     Returns:
       Images: (n, channels, height, width) uint8, or uint16 where they are deep.
@@ -216,7 +224,9 @@ def decode(
                 "folder of a public BERT-type model, whose tokenizer reads them"
             )
         return encoding.encode(column, rows=rows)
-    return torch.from_numpy(decode_pictures(column, rows=rows, shape=shape, deep=deep))
+    return torch.from_numpy(
+        decode_pictures(column, rows=rows, shape=shape, deep=deep, threads=threads)
+    )
 
 
 def to_input(raw: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from dpal.data.encoded_records import EncodedRecords, ReadAhead, Rows
 from dpal.data.label_columns import label_tensor
+from dpal.data.pictures import DECODING_THREADS
 from dpal.data.process_share import WHOLE, Share
 from dpal.data.readers import PIXELS, apply_extractor, decoded_of, raw_batches, records_of
 from dpal.data.sources import Source
@@ -28,7 +28,6 @@ from dpal.errors import DataError
 
 CACHE_MIB = 2048
 GROUP = "group"  # in a pool's state, where groups are protected
-WORKERS = min(8, os.cpu_count() or 1)
 
 _PART = 64  # records that a thread decodes at a time
 _STATE_ROWS = 2048  # rows of a pool's state in memory at a time
@@ -148,7 +147,7 @@ def load_labeled(
     participation: Callable[[int], float] = lambda block: 1.0,
     cache_mib: int = CACHE_MIB,
     scratch: Path | None = None,
-    workers: int = WORKERS,
+    workers: int = DECODING_THREADS,
     share: Share = WHOLE,
 ) -> LabeledSet:
     """Loads the labeled records of a pool; the others are never decoded.
@@ -191,7 +190,7 @@ def load_labeled_rows(
     participation: Callable[[int], float] = lambda block: 1.0,
     cache_mib: int = CACHE_MIB,
     scratch: Path | None = None,
-    workers: int = WORKERS,
+    workers: int = DECODING_THREADS,
     share: Share = WHOLE,
 ) -> LabeledSet:
     """Loads the records of labeled rows, as `load_labeled` does those of a state.

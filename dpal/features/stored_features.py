@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.data.pool_files import data_file_digest
-from dpal.data.readers import decoded_of, raw_batches
+from dpal.data.read_ahead import decoded_ahead
+from dpal.data.readers import raw_batches
 from dpal.data.sources import Extractor, Source
 from dpal.files.atomic_writes import atomic_write
 
@@ -87,8 +88,7 @@ class StoredFeatures:
                 writer.write_batch(batch.replace_schema_metadata(about))
 
     def _rows(self, source: Source, on_rows: Callable[[int], object]) -> Iterator[pa.RecordBatch]:
-        for batch in raw_batches(source, [source.content.value]):
-            records = decoded_of(source, batch.table.column(0), rows=batch.numbers)
+        for _, records in decoded_ahead(source, raw_batches(source, [source.content.value])):
             features = self.extractor(records).flatten(1).numpy()
             keys = digests_of_records(records)
             values = [row.tobytes() for row in features]

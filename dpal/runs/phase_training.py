@@ -16,9 +16,10 @@ from tqdm import tqdm
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import Release
 from dpal.data.labeling_state import load_all
+from dpal.data.pictures import DECODING_THREADS
 from dpal.data.process_share import WHOLE
 from dpal.data.readers import blank_record
-from dpal.data.records import WORKERS, load_labeled
+from dpal.data.records import load_labeled
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.attempt_checkpoints import ReservedSteps
 from dpal.ledger.attempt_names import planned_name
@@ -362,7 +363,7 @@ def _loader(campaign: Campaign, phase: Phase) -> Loader:
         participation=campaign.plan.spec.participation,
         cache_mib=runtime.cache_mib // runtime.processes,
         scratch=campaign.folder.scratch,
-        workers=max(1, WORKERS // runtime.processes),
+        workers=max(1, DECODING_THREADS // runtime.processes),
     )
 
 

@@ -20,7 +20,8 @@ from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.recipe import ImportRecipe, recipe_in
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
-from dpal.data.readers import raw_batches, records_of
+from dpal.data.read_ahead import decoded_ahead
+from dpal.data.readers import RawBatch, apply_extractor, raw_batches
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
@@ -140,12 +141,16 @@ def predict(
         check = PictureCheck(model=model, extractor=source.extractor)
         rows = 0
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            nonlocal rows
+        def looked_at() -> Iterator[RawBatch]:
             for batch in raw_batches(source, ["id", source.content.value]):
                 if source.content is Content.IMAGE:
                     check.require(*batch.table.columns)
-                inputs = records_of(source, batch.table.column(1), rows=batch.numbers)
+                yield batch
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            for batch, decoded in decoded_ahead(source, looked_at()):
+                inputs = apply_extractor(source, decoded)
                 require_shape(model, inputs, f"records of {place}")
                 guesses = calibrated_probabilities(model, network, inputs, physical_batch)
                 answers = ModelAnswers(model=model, probabilities=guesses, threshold=threshold)

@@ -16,7 +16,8 @@ from dpal.data.labeling_state import (
     write_pseudo_labeled,
     write_selection,
 )
-from dpal.data.readers import raw_batches, records_of
+from dpal.data.read_ahead import decoded_ahead
+from dpal.data.readers import apply_extractor, raw_batches
 from dpal.labels import Task
 from dpal.planning.campaign_plan import Phase
 from dpal.randomness import secure
@@ -92,8 +93,9 @@ def _guessed(
     guessed = np.empty((rows, model.classes) if several else rows, dtype=np.int16)
     content = campaign.pool.content.value
     with tqdm(total=rows, desc="pseudo-labels", unit="rec", disable=None, leave=False) as bar:
-        for batch in raw_batches(campaign.pool, [content]):
-            inputs = records_of(campaign.pool, batch.table.column(0), rows=batch.numbers)
+        batches = raw_batches(campaign.pool, [content])
+        for batch, decoded in decoded_ahead(campaign.pool, batches):
+            inputs = apply_extractor(campaign.pool, decoded)
             guessed[batch.rows] = labeler.label(predict(inputs))
             bar.update(batch.rows.size)
     return guessed

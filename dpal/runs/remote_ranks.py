@@ -23,8 +23,9 @@ from dpal.canonical import digest
 from dpal.config.campaign import CampaignConfig
 from dpal.config.runtime import address_of
 from dpal.data.known_files import as_recorded, learn_files, require_as_recorded
+from dpal.data.pictures import DECODING_THREADS
 from dpal.data.process_share import Share
-from dpal.data.records import WORKERS, labeled_rows, load_labeled_rows, owned_rows
+from dpal.data.records import labeled_rows, load_labeled_rows, owned_rows
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, HelperRefused, ParameterError
 from dpal.ledger.data_set_accounts import share_of, share_record
@@ -198,7 +199,7 @@ class RankHelper:
             participation=plan.spec.participation,
             cache_mib=runtime.cache_mib // self.local.processes,
             scratch=scratch,
-            workers=max(1, WORKERS // self.local.processes),
+            workers=max(1, DECODING_THREADS // self.local.processes),
             share=share,
         )
         return OpenedShare(labeled=labeled, job=partial(self._job, plan))

@@ -21,7 +21,8 @@ from dpal.acquisition.scores import Scores, score, score_function
 from dpal.acquisition.strata import Strata, strata_of
 from dpal.config.campaign import CampaignConfig
 from dpal.data.file_shards import Shard, shard_batches
-from dpal.data.readers import apply_extractor, decoded_of, usual_batches
+from dpal.data.read_ahead import decoded_ahead
+from dpal.data.readers import apply_extractor, usual_batches
 from dpal.data.sources import Role, Source
 from dpal.errors import DataError, ParameterError
 from dpal.models.build_model import build_model
@@ -137,8 +138,8 @@ class Scorer:
         who was selected, or another record's rounding would.
         """
         columns = [self.pool.content.value]
-        for batch in shard_batches(self.pool, shard, columns, large=True):
-            decoded = decoded_of(self.pool, batch.table.column(0), rows=batch.numbers)
+        batches = shard_batches(self.pool, shard, columns, large=True)
+        for batch, decoded in decoded_ahead(self.pool, batches):
             # Rounding may depend on how many records a model reads at once.
             for part in usual_batches(batch):
                 inputs = apply_extractor(self.pool, decoded[part])

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpal.data.readers import raw_batches, records_of, to_input
+from dpal.data.read_ahead import decoded_ahead
+from dpal.data.readers import apply_extractor, raw_batches, to_input
 from dpal.data.sources import Source
 from dpal.errors import ParameterError
 from dpal.training.physical_batches import chunks
@@ -91,8 +92,8 @@ def embedded(
       DataError: a record cannot be read.
       ParameterError: the model has no last linear layer.
     """
-    for batch in raw_batches(source, [source.content.value]):
-        inputs = records_of(source, batch.table.column(0), rows=batch.numbers)
+    for batch, decoded in decoded_ahead(source, raw_batches(source, [source.content.value])):
+        inputs = apply_extractor(source, decoded)
         yield EmbeddedBatch(
             batch.rows, *embed(model, inputs, classes=classes, physical_batch=physical_batch)
         )

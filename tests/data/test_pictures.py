@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import struct
+import threading
 import zlib
 from pathlib import Path
 
@@ -191,7 +192,8 @@ def test_jpegs_are_read_quickly_and_as_pillow_reads_them(mode, options, monkeypa
 
     monkeypatch.setattr(Image, "open", watched)
     found = decode_pictures(pa.array(encoded, pa.binary()), rows=ROWS)
-    assert len(opened) == (3 if mode == "CMYK" else 1)
+    # The first one's header says the shape.
+    assert len(opened) == 1 + (3 if mode == "CMYK" else 0)
     for pixels, content in zip(found, encoded, strict=True):
         expected = np.asarray(real(io.BytesIO(content)).convert("L" if mode == "L" else "RGB"))
         assert np.array_equal(
@@ -218,3 +220,26 @@ def test_an_altered_jpeg_is_read_or_refused_as_by_pillow(mode, monkeypatch):
     monkeypatch.setattr(pictures, "_plain_jpeg", lambda *given: None)
     assert quick == [outcome(content) for content in altered]
     assert None in quick and len(set(quick)) > 100
+
+
+def test_threads_decode_the_same_and_tell_the_first_misfit(monkeypatch):
+    kinds = ("PNG", "JPEG")
+    encoded = [saved(noise("RGB", seed), kinds[seed % 2]) for seed in range(9)]
+    whole, names = pa.array(encoded, pa.binary()), set[str]()
+    plain = pictures._plain_jpeg
+
+    def watched(content, shape):
+        names.add(threading.current_thread().name)
+        return plain(content, shape)
+
+    monkeypatch.setattr(pictures, "_plain_jpeg", watched)
+    alone = decode_pictures(whole, rows=ROWS, threads=4)
+    assert len(names) == 1  # so few pixels are not worth a thread
+    monkeypatch.setattr(pictures, "_WORTH_A_THREAD", 1)
+    assert np.array_equal(decode_pictures(whole, rows=ROWS, threads=4), alone)
+    assert len(names) > 1
+    misfit = saved(Image.new("L", (5, 5)))
+    for first in (2, 4, 7):
+        altered = [*encoded[:first], misfit, *encoded[first + 1 : 8], b"no picture"]
+        said = refused(*altered, threads=4)
+        assert f"row {40 + first} " in said and "(1, 5, 5)" in said

@@ -16,8 +16,7 @@ from dpal.data.importing.importers import PART, Part, RawLabel
 from dpal.data.importing.parts import is_of_part
 from dpal.data.importing.picture_form import prepared
 from dpal.data.importing.settings import ImportSettings, PictureRule
-from dpal.data.pictures import Shape, is_deep, picture_shape
-from dpal.data.records import WORKERS
+from dpal.data.pictures import DECODING_THREADS, Shape, is_deep, picture_shape
 from dpal.errors import DataError
 
 ENDINGS = (
@@ -70,7 +69,7 @@ def picture_parts(
     """
     form: tuple[Shape | None, bool] | None = None
     rule, value_range = settings.picture_rule, settings.value_range
-    with ThreadPoolExecutor(WORKERS) as threads:
+    with ThreadPoolExecutor(DECODING_THREADS) as threads:
         for named, aside in _together(pictures, settings.part):
             contents = list(threads.map(lambda each: _read(each.place, rule, value_range), named))
             kept, files, dropped = list[NamedPicture](), list[bytes](), Counter[str]()
