@@ -12,7 +12,7 @@ from dpal.config.runtime import RunConfig
 from dpal.runs.kinds import RunKind
 from dpal.runs.settings_of_briefs import settings_of_brief
 from tasks.boundary import task
-from tasks.watch_campaigns import in_any_folder, usual_deployment
+from tasks.watched_runs import in_any_folder, usual_deployment
 
 
 @task()

@@ -28,7 +28,7 @@ from dpal.runs.inbox_scan import InboxScan, missing_files
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
-from tasks import watch_campaigns
+from tasks import watched_runs
 from tasks.boundary import task
 from tasks.flow_run_page import publish_story
 
@@ -113,8 +113,8 @@ def follow_campaign(config: WatchConfig) -> None:
     last = state.last
     if last is None or last.stage not in (Stage.STARTED, Stage.STOPPED):
         return
-    current = watch_campaigns.basis(config, state, registered_data_set(config))
-    now = watch_campaigns.follow_flow_run(folder, last, current=current)
+    current = watched_runs.basis(config, state, registered_data_set(config))
+    now = watched_runs.follow_flow_run(folder, last, current=current)
     if now != last:
         folder.write(state.with_run(now))
         notify(f"campaign {now.name} is {now.stage}" + (f": {now.said}" if now.said else ""))
@@ -130,7 +130,7 @@ def plan_campaign(config: WatchConfig) -> None:
         if waits:
             notify(waits)
         return
-    run = watch_campaigns.next_run(config, folder, state, dataset)
+    run = watched_runs.next_run(config, folder, state, dataset)
     folder.write(state.with_run(run))
     word = f"refused, {run.said}" if run.stage is Stage.REFUSED else f"planned, {run.plan}"
     notify(f"campaign {run.name} on {run.files} files: {word}")
@@ -152,13 +152,13 @@ def start_campaign(config: WatchConfig) -> CampaignConfig | None:
         or (last.stage is Stage.STARTED and last.flow_run)
     ):
         return None
-    campaign = watch_campaigns.settings_of(folder, last)
-    if watch_campaigns.is_running_here(campaign):
+    campaign = watched_runs.settings_of(folder, last)
+    if watched_runs.is_running_here(campaign):
         notify(f"campaign {last.name} is being run by another process of this machine")
         return None
-    deployment = watch_campaigns.campaign_deployment()
+    deployment = watched_runs.campaign_deployment()
     if deployment is not None:
-        run = watch_campaigns.request_flow_run(last, campaign, deployment)
+        run = watched_runs.request_flow_run(last, campaign, deployment)
     else:
         run = replace(last, stage=Stage.STARTED, said="runs in the watching process")
     folder.write(state.with_run(run))
@@ -220,7 +220,7 @@ def _nothing_to_plan(config: WatchConfig, state: WatchState, dataset: DataSet) -
         new = f"; {behind} new files are registered and wait for the next look" if behind else ""
         return f"campaign {last.name} is not done{new}"
     if last is not None and last.stage is Stage.REFUSED:
-        if last.basis == watch_campaigns.basis(config, state, dataset):
+        if last.basis == watched_runs.basis(config, state, dataset):
             return f"campaign {last.name} stays refused: {last.said}"
     elif last is not None and last.files == total:
         return ""

@@ -27,9 +27,9 @@ from dpal.features.library_backbones import LIBRARY_BACKBONES, reads_texts
 from dpal.features.scattering import Scattering
 from dpal.features.spec import EMBEDDED_TOKENS, ExtractorKind, ExtractorSpec, PictureForm
 from dpal.features.text_sizes import embedded_width, most_tokens
+from dpal.models.bert import EmbedsTexts
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
-from dpal.models.text import EmbedsTexts
 
 # Half the memory of float32. Standardised features are of the order of 1, and rounded by
 # less than a thousandth.

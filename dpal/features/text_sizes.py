@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpal.errors import DataError
-from dpal.models.text import read_sizes
+from dpal.models.bert import read_sizes
 
 _BERT = "bert"
 _OFFSET = {"mpnet": 2, "roberta": 2, "xlm-roberta": 2}  # positions that begin after the padding

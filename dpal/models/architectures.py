@@ -75,7 +75,7 @@ _BUILT_IN = (
     ),
     Architecture(
         name="text_classifier",
-        made_by=f"{_HERE}.text.TextClassifier",
+        made_by=f"{_HERE}.bert.TextClassifier",
         reads_texts=True,
         is_backbone=True,
     ),

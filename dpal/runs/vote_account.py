@@ -41,7 +41,7 @@ from dpal.runs.ballot_tables import released_labels_table as released_labels_tab
 from dpal.runs.notify import notify
 from dpal.runs.run import Run, hold
 from dpal.runs.write_certificate import keep_certificate, program_versions
-from dpal.voting.agreement_guess import noisy_quantiles
+from dpal.voting.agreement_quantiles import noisy_quantiles
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.charged_by_outcome import release_charged_by_outcome
 from dpal.voting.cost_bounded import release_within

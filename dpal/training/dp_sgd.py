@@ -21,8 +21,8 @@ from dpal.training.augmentation import augment, view_generator
 from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
 from dpal.training.gradient_layout import GradientLayout, Part, WholeModel
-from dpal.training.gradient_noise import NoiseAhead, noisy_sum_from
 from dpal.training.losses import per_record_loss
+from dpal.training.noise_ahead import NoiseAhead, noisy_sum_from
 from dpal.training.per_record.backend import Copies, PerRecordGradients, stretches_by_size
 from dpal.training.per_record.screening import refuse_known_mixing
 from dpal.training.physical_batches import chunks, group_chunks

@@ -40,7 +40,7 @@ def allow(
     On a worker's machine only what stands in this list may be read, and only there may results
     go. A run in a terminal (dpal run) is not limited by it.
     """
-    from flows.cli.watch_settings import load_any
+    from flows.cli.any_settings import load_any
     from tasks.allow_list import allow_file, read_allow_list, write_allow_list
 
     if settings and len(files) != 1:

@@ -79,7 +79,7 @@ def run_command(
     differences are taken repetition by repetition.
     """
     if on is not None:
-        from flows.cli.run_on import run_on_deployment
+        from flows.cli.run_on_deployment import run_on_deployment
 
         if redraw or sweep or repeat:
             raise ConfigError(

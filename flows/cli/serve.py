@@ -99,7 +99,7 @@ def serve(
     out.print(f"data, logs and passwords are kept in {folder.absolute()}", markup=False)
     if files:
         out.print(f"reading {', '.join(map(str, files))} ...", markup=False)
-    from flows.cli.watch_settings import load_any
+    from flows.cli.any_settings import load_any
     from flows.ops.databases import make_databases
     from flows.ops.serve import Stack, find_label_studio, require_free
     from flows.ops.supervisor import Supervisor

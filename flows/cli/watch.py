@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered
+from flows.cli.any_settings import load_watch
 from flows.cli.settings import Settings
 from flows.cli.terminal import err, out, print_table, stop_at_once_on_interrupt
-from flows.cli.watch_settings import load_watch
 
 if TYPE_CHECKING:
     from dpal.config.watch import WatchConfig

@@ -17,7 +17,7 @@ from dpal.config.watch import WatchConfig
 from dpal.errors import ConfigError
 from dpal.runs import kinds
 from dpal.runs.kinds import KINDS, kind_of
-from flows.cli.watch_settings import load_any
+from flows.cli.any_settings import load_any
 from tasks.training_monitor import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
 
 CAMPAIGNS = "campaigns"

@@ -47,7 +47,7 @@ def look_without_run(config: WatchConfig) -> None:
         start_campaign,
         watch_folder,
     )
-    from tasks.watch_campaigns import DEPLOYMENT, campaign_deployment
+    from tasks.watched_runs import DEPLOYMENT, campaign_deployment
 
     require_listed(config)
     if campaign_deployment() is None:

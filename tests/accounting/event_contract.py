@@ -187,7 +187,7 @@ def is_told_to_their_accountants(event: Event) -> None:
     if event.renyi_is_tighter:
         assert (ours <= theirs * (1 + 1e-9)).all()
     else:
-        # Discrete noise may lose more than continuous noise, by 1 / LAPLACE_GRID (noisy_scores).
+        # Discrete noise may lose more than continuous noise, by 1 / LAPLACE_GRID (laplace_scores).
         assert (ours >= theirs * (1 - 1e-9) - 1e-12).all()
         assert (ours <= theirs * (1 + 1e-4) + 1e-6).all()
 

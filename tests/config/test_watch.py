@@ -12,7 +12,7 @@ import flows
 from dpal.config.campaign import parse_config
 from dpal.config.watch import is_watch, parse_watch
 from dpal.errors import ConfigError
-from flows.cli.watch_settings import load_watch
+from flows.cli.any_settings import load_watch
 from tests.conftest import having, small_values
 from tests.flows.watching import small_watch, watch_values
 

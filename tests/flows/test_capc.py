@@ -25,7 +25,7 @@ from dpal.runs.site_model import balanced_accuracy, read_labeled
 from dpal.runs.sites_demo_files import prepare_demo
 from dpal.runs.sites_parties import _only_asker, load_site_model
 from flows.capc import buy_and_learn
-from flows.cli.watch_settings import load_any
+from flows.cli.any_settings import load_any
 from flows.ops.deployments import from_file
 from tests.capc.test_commands import ledger_of, party, wait_for
 from tests.conftest import ROOT, allow

@@ -33,7 +33,7 @@ from flows.campaign import run_campaign
 from flows.new_run import new_campaign
 from flows.ops.deployments import ENTRYPOINTS
 from tasks.allow_list import ALLOW
-from tasks.watch_campaigns import in_any_folder
+from tasks.watched_runs import in_any_folder
 from tests.conftest import allow, write_blobs
 
 PUBLIC = {"validation": "validation.parquet", "why_public": "made up for a test"}

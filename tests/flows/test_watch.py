@@ -47,7 +47,7 @@ def place(prefect_api, mlflow_uri, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(folder)
         # Other tests may have deployed campaigns to this server, and no worker is there.
-        patch.setattr("tasks.watch_campaigns.campaign_deployment", lambda: None)
+        patch.setattr("tasks.watched_runs.campaign_deployment", lambda: None)
         write_blobs(folder / "inbox" / "january.parquet", 600, seed=1)
         write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")
         write_watch(mlflow_uri)

@@ -27,7 +27,7 @@ from tasks.watch import (
     start_campaign,
     watch_folder,
 )
-from tasks.watch_campaigns import settings_of
+from tasks.watched_runs import settings_of
 from tests.conftest import small_values
 
 PRIVACY = {"selection": "visible", "epsilon": 5.0, "delta": 1e-4}

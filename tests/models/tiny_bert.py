@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from dpal.models.bert import TextClassifier
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
-from dpal.models.text import TextClassifier
 
 WORDS = ("good", "bad", "film", "the", "a", "was", "not", "very", ".", "##s", "Good")
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)

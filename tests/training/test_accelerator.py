@@ -29,8 +29,8 @@ from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.backend_names import Backend
 from dpal.training.checkpoints import pack_state, restore_training
 from dpal.training.dp_sgd import PrivateGradient
-from dpal.training.gradient_noise import NoiseAhead, noisy_sum_from
 from dpal.training.losses import per_record_loss
+from dpal.training.noise_ahead import NoiseAhead, noisy_sum_from
 from dpal.training.optimizers import build_optimizer
 from dpal.training.per_record.backend import stretches_by_size
 from dpal.training.per_record.book_keeping import BookKeeping

@@ -26,10 +26,10 @@ from dpal.accounting.events.discrete_laplace import PURE_EPSILONS as PURE_EPSILO
 from dpal.accounting.events.event import Answer as Answer
 from dpal.accounting.events.event import Event as Event
 from dpal.accounting.events.laplace_counts import NoisyCounts as NoisyCounts
+from dpal.accounting.events.laplace_scores import NoisyScores as NoisyScores
 from dpal.accounting.events.majority_votes import MajorityVotes as MajorityVotes
 from dpal.accounting.events.noisy_figures import NoisyFigures as NoisyFigures
 from dpal.accounting.events.noisy_moments import NoisyMoments as NoisyMoments
-from dpal.accounting.events.noisy_scores import NoisyScores as NoisyScores
 from dpal.accounting.events.noisy_statistics import NoisyStatistics as NoisyStatistics
 from dpal.accounting.events.noisy_threshold import NoisyThreshold as NoisyThreshold
 from dpal.accounting.events.noisy_votes import NoisyVotes as NoisyVotes

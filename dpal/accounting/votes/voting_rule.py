@@ -243,7 +243,7 @@ def summary_event(rule: VotingRule, sigma: float) -> NoisyVotes:
     """What a noisy summary of all ballots is charged as.
 
     Of ballots that name one class each it is a few quantiles of how far teachers agree
-    (`dpal.voting.agreement_guess.noisy_quantiles`); of others their sizes and their agreement
+    (`dpal.voting.agreement_quantiles.noisy_quantiles`); of others their sizes and their agreement
     (`dpal.voting.mechanism_advice.noisy_summary`). Each of these numbers one teacher moves by at
     most 1.
     """

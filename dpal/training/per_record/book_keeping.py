@@ -42,7 +42,7 @@ from dpal.training.per_record.layer_rule import (
     Rule,
 )
 from dpal.training.per_record.layer_rules import find_rules
-from dpal.training.per_record.squared_norms import (
+from dpal.training.per_record.norms_and_sums import (
     PerRecord,
     SquaredNorms,
     squared,

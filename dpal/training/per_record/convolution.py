@@ -14,8 +14,7 @@ from dpal.training.per_record.layer_rule import (
     PIXEL_GRAM,
     Rule,
 )
-from dpal.training.per_record.patches import Geometry, Pair, rows, shifted_gram
-from dpal.training.per_record.squared_norms import (
+from dpal.training.per_record.norms_and_sums import (
     PerRecord,
     SquaredNorms,
     at_once,
@@ -23,6 +22,7 @@ from dpal.training.per_record.squared_norms import (
     measured,
     weigh_records,
 )
+from dpal.training.per_record.patches import Geometry, Pair, rows, shifted_gram
 
 _HOPELESS = 6  # a way that multiplies so many times more than the best is not tried
 

@@ -9,7 +9,7 @@ from dpal.errors import ParameterError
 from dpal.training.per_record.layer_rule import (
     Rule,
 )
-from dpal.training.per_record.squared_norms import (
+from dpal.training.per_record.norms_and_sums import (
     PerRecord,
 )
 

@@ -13,13 +13,13 @@ from dpal.training.per_record.layer_rule import (
     INSTANTIATE,
     KEEP,
 )
-from dpal.training.per_record.patches import Geometry
-from dpal.training.per_record.squared_norms import (
+from dpal.training.per_record.norms_and_sums import (
     PerRecord,
     SquaredNorms,
     at_once,
     squared,
 )
+from dpal.training.per_record.patches import Geometry
 
 
 class FilterRule(ConvolutionRule):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dpal.errors import ParameterError
 from dpal.planning.training_recipe import Precision
-from dpal.training.per_record.squared_norms import PerRecord, SquaredNorms
+from dpal.training.per_record.norms_and_sums import PerRecord, SquaredNorms
 
 KEEP = "keep"  # instantiated, kept, and summed as they are
 INSTANTIATE = "instantiate"  # a few records at a time, measured and dropped

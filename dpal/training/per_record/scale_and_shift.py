@@ -11,12 +11,12 @@ from torch.nn import functional as F  # noqa: N812
 from dpal.training.per_record.layer_rule import (
     Rule,
 )
-from dpal.training.per_record.patches import rows
-from dpal.training.per_record.squared_norms import (
+from dpal.training.per_record.norms_and_sums import (
     PerRecord,
     at_once,
     inner,
 )
+from dpal.training.per_record.patches import rows
 
 
 class LastAxesRule(Rule):

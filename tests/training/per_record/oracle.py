@@ -15,7 +15,7 @@ from dpal.training.per_record.layer_rule import (
     KEEP,
     Rule,
 )
-from dpal.training.per_record.squared_norms import (
+from dpal.training.per_record.norms_and_sums import (
     squared,
 )
 

@@ -18,7 +18,7 @@ from dpal.training.per_record.layer_rule import (
     Rule,
 )
 from dpal.training.per_record.linear import LinearRule
-from dpal.training.per_record.squared_norms import (
+from dpal.training.per_record.norms_and_sums import (
     SquaredNorms,
     gram_product,
     measured,

@@ -1,4 +1,4 @@
-"""Campaigns of a watch: what the next one is, and how far the last one is."""
+"""Runs of campaigns that a watch starts: which the next one is, and how far the last one is."""
 
 from __future__ import annotations
 

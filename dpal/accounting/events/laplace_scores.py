@@ -1,4 +1,4 @@
-"""Noisy scores: discrete Laplace noise, whose privacy loss is bounded (`discrete_laplace.py`)."""
+"""Noisy scores: with discrete Laplace noise, whose privacy loss is bounded."""
 
 from __future__ import annotations
 

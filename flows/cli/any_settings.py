@@ -1,4 +1,4 @@
-"""Reading settings of a watch, with the campaign that it names, or of whatever else can run."""
+"""Reading settings of whatever can run, or of a watch with the campaign that it names."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from dpal.accounting.votes.voting_rule import AGREEMENT_QUANTILES, VotingRule, s
 from dpal.errors import ParameterError
 from dpal.planning.vote_bounds import require_shares
 from dpal.randomness import secure
-from dpal.voting.agreement_guess import (
+from dpal.voting.agreement_quantiles import (
     noisy_quantiles,
     shares_between,
     shares_of_public,

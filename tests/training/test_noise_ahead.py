@@ -15,7 +15,7 @@ from scipy import stats
 from dpal.errors import DpalError, ParameterError
 from dpal.mechanisms.gaussian import STEPS, grid_noise, noisy_sum
 from dpal.models.build_model import build_model
-from dpal.training.gradient_noise import NoiseAhead, noisy_sum_from
+from dpal.training.noise_ahead import NoiseAhead, noisy_sum_from
 from tests.conftest import RepeatableBits
 from tests.training.gradients import flat_gradient
 from tests.training.test_dp_sgd import LOGISTIC, batch, private
