@@ -109,7 +109,7 @@ class AuditReport:
             "trained": self.trained or "nothing",
             "epsilon_of_what_was_trained": self.ran,
             "canaries": dict(self.canaries),
-            "charged": "nothing: no record of the pool was read",
+            "charged": "nothing: no content of the pool was read",
             "false_alarm": self.false_alarm,
             "findings": [
                 {**asdict(finding), "layer": finding.layer.value} for finding in self.findings

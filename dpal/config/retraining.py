@@ -43,9 +43,19 @@ class RetrainingConfig(RunConfig):
     )
     """In words: a published data set, people who agreed. Empty keeps these figures in the owner's
     own report, and out of Prefect and MLflow."""
+    why_own_public: Annotated[str, Guarded(place=False, key="capc.why_own_public", free=("",))] = (
+        Field("", title="Why everybody may see what is learned from own records")
+    )
+    """In words, as above. Figures are those of models that learn from own records without noise, so
+    that they say something of these, too: without both reasons they stay with the owner."""
     patience: Annotated[float, Field(gt=0, le=600)] = 8.0
     """Seconds that a party may be silent while it is waited for."""
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    @property
+    def figures_are_public(self) -> bool:
+        """Whether everybody may see how good models of own records are on the test records."""
+        return bool(self.why_public and self.why_own_public)
 
 
 def is_retraining(values: Mapping[str, Any]) -> bool:

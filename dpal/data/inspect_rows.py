@@ -17,8 +17,8 @@ from dpal.data.known_records import hashed
 from dpal.data.label_columns import classes_in
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import row_error
-from dpal.data.pictures import DECODING_THREADS, is_deep
-from dpal.data.readers import RawBatch, apply_extractor, decoded_of, raw_batches
+from dpal.data.pictures import is_deep
+from dpal.data.readers import RawBatch, apply_extractor, decoded_of, decoding_threads, raw_batches
 from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Content, Role, Source
 from dpal.errors import DataError
@@ -109,7 +109,7 @@ def inspect(
             _require_one_depth(source, column, batch)
         # Not one pixel of an image that differs from the first is decoded.
         records = decoded_of(
-            source, column, rows=batch.numbers, shape=shape, threads=DECODING_THREADS
+            source, column, rows=batch.numbers, shape=shape, threads=decoding_threads()
         )
         if shape is None:
             shape, sample = tuple(records.shape[1:]), records[:1]

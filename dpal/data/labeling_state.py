@@ -20,10 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.hash_runs import NARROW, SHARED, HashRuns, hashes_of_names
 from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
 from dpal.data.parquet import LARGE_ROWS
-from dpal.data.readers import raw_batches, records_of
+from dpal.data.readers import apply_extractor, raw_batches
 from dpal.data.records import GROUP
 from dpal.data.records import LabeledSet as LabeledSet
 from dpal.data.records import load_labeled as load_labeled
@@ -454,11 +455,12 @@ def load_all(source: Source) -> tuple[Tensor, Tensor]:
     if source.label_column is None:
         raise DataError(f"{source.name} has no labels to evaluate on")
     inputs, labels = [], []
-    for batch in raw_batches(source, [source.content.value, source.label_column]):
+    columns = [source.content.value, source.label_column]
+    for batch, decoded in decoded_ahead(source, raw_batches(source, columns)):
         column = batch.table.column(1)
         if column.null_count:
             raise DataError(f"{source.name} has rows without a label; remove them")
-        inputs.append(records_of(source, batch.table.column(0), rows=batch.numbers))
+        inputs.append(apply_extractor(source, decoded))
         labels.append(label_tensor(column, source.task))
     return torch.cat(inputs), torch.cat(labels)
 

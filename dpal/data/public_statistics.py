@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.data.readers import raw_batches, records_of, to_input
+from dpal.data.decoded_ahead import decoded_ahead
+from dpal.data.readers import apply_extractor, raw_batches, to_input
 from dpal.data.sources import Content, Role, Source
 from dpal.errors import DataError
 
@@ -37,8 +38,8 @@ def public_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, .
     if source.content is Content.TEXT:
         raise DataError(f"{source.name} holds texts, which have no mean; leave normalisation out")
     count, mean, squares = 0, np.zeros(1), np.zeros(1)
-    for batch in raw_batches(source, [source.content.value]):
-        records = records_of(source, batch.table.column(0), rows=batch.numbers)
+    for _, decoded in decoded_ahead(source, raw_batches(source, [source.content.value])):
+        records = apply_extractor(source, decoded)
         values = _by_channel(to_input(records).double().numpy())
         here, here_mean = values.shape[1], values.mean(axis=1)
         apart = here_mean - mean

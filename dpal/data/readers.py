@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpal.data.parquet import BATCH_BYTES, RowNumbers, Weigh, read_batches, row_error
 from dpal.data.parquet import BATCH_ROWS as BATCH_ROWS
-from dpal.data.pictures import Shape, decode_pictures, picture_shape
+from dpal.data.pictures import DECODING_THREADS, Shape, decode_pictures, picture_shape
 from dpal.data.sources import Content, Role, Source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
@@ -149,6 +149,11 @@ def rows_of_role(
 def records_of(source: Source, column: pa.Array, *, rows: RowNumbers | None) -> Tensor:
     """Turns a source's own column of records into what a model sees: decoded, or features."""
     return apply_extractor(source, decoded_of(source, column, rows=rows))
+
+
+def decoding_threads() -> int:
+    """Threads that may decode pictures for one reader: no more than torch may use here."""
+    return min(DECODING_THREADS, torch.get_num_threads())
 
 
 def decoded_of(

@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.pool_files import data_file_digest
-from dpal.data.read_ahead import decoded_ahead
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Extractor, Source
 from dpal.files.atomic_writes import atomic_write

@@ -56,7 +56,7 @@ def audit_verdict(report: AuditReport) -> str:
     )
     return (
         f"{outcome}; promised is {promise}. {trained}"
-        f"Canaries: {used or 'none'}. No record of the pool was read, so nothing is charged. "
+        f"Canaries: {used or 'none'}. No content of the pool was read, so nothing is charged. "
         f"{bounds}"
     )
 

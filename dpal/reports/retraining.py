@@ -83,14 +83,15 @@ def _worth(figures: Mapping[str, float]) -> Table | None:
 def _where(facts: Mapping[str, Any], figures: Mapping[str, float]) -> str:
     if not facts["judged"]:
         return "No test records were named: nothing says what the answers are worth."
+    public = facts["why_public"], facts.get("why_own_public", "")
     if not figures:
         return (
-            "Nobody declared the test records public, so that figures on them are in the owner's "
+            "Nobody declared both own and test records public, so that figures are in the owner's "
             "own report, below `confidential/retrained`."
         )
-    if not facts["why_public"]:
-        return "Nobody declared the test records public: this page is for their owner alone."
-    return f"The test records are public: {facts['why_public']}."
+    if not all(public):
+        return "Nobody declared both own and test records public: this page is for their owner."
+    return f"The test records are public: {public[0]}. So are the own records: {public[1]}."
 
 
 def _asked(facts: Mapping[str, Any]) -> Table:

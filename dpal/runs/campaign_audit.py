@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from tqdm import tqdm
 from dpal.acquisition.scores import score, score_function
 from dpal.audit.attack_plan import Effort, audit
 from dpal.audit.findings import AuditFinding, AuditReport
-from dpal.audit.ids_in_files import naming_ids, released_findings
+from dpal.audit.ids_in_files import naming_ids, released_finding
 from dpal.audit.logs import capturing_output, overheard_finding
-from dpal.data.labeling_state import load_all, read_selection, write_start
+from dpal.data.labeling_state import load_all, write_start
 from dpal.data.readers import raw_batches, to_input
+from dpal.data.sources import Source
 from dpal.files.atomic_writes import atomic_write
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase
@@ -87,11 +89,7 @@ def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[AuditFinding]:
         temporary.write_bytes(save(model.state_dict()))
     with atomic_write(before.optimizer) as temporary:
         temporary.write_bytes(_carried_by(campaign, model))
-    ids = [
-        str(record_id)
-        for batch in raw_batches(campaign.validation, ["id"])
-        for record_id in batch.table.column("id").to_pylist()
-    ]
+    ids = list(_ids_of(campaign.validation))
     notify("audit: a selection from the validation set")
     few = replace(phase, cohort_size=min(phase.cohort_size, len(ids)))
     with capturing_output() as heard:
@@ -133,7 +131,11 @@ def _of_what_was_run(campaign: Campaign) -> list[AuditFinding]:
     """What a campaign's own ledger and files show, if it was started."""
     findings = found_in_ledger(campaign)
     if campaign.plan.spec.selection is SelectionMode.HIDDEN:
-        files = [campaign.files(phase).selection for phase in campaign.plan.phases]
-        ids = [name for path in files if path.is_file() for name in read_selection(path)]
-        findings += released_findings(campaign.folder.root, ids)
+        # Of all records: what is found must not depend on who was selected, as it is published.
+        findings.append(released_finding(campaign.folder.root, _ids_of(campaign.pool)))
     return findings
+
+
+def _ids_of(source: Source) -> Iterator[str]:
+    for batch in raw_batches(source, ["id"], large=True):
+        yield from map(str, batch.table.column("id").to_pylist())

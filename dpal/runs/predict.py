@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.recipe import ImportRecipe, recipe_in
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
-from dpal.data.read_ahead import decoded_ahead
 from dpal.data.readers import RawBatch, apply_extractor, raw_batches
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError

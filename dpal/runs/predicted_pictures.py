@@ -45,7 +45,7 @@ class PictureCheck:
             shape = None if content is None else picture_shape(content)
             if shape is None:
                 continue
-            if not self.reads(shape) or self._seen not in (None, shape):
+            if self._seen not in (None, shape) or not self.reads(shape):
                 raise DataError(
                     f"the model reads {self._wanted()}, and {{picture}} is {{form}}; bring it to "
                     "that form, or take it out",

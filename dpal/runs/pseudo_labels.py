@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.labeling_state import (
     cohort_column,
     load_all,
@@ -16,7 +17,6 @@ from dpal.data.labeling_state import (
     write_pseudo_labeled,
     write_selection,
 )
-from dpal.data.read_ahead import decoded_ahead
 from dpal.data.readers import apply_extractor, raw_batches
 from dpal.labels import Task
 from dpal.planning.campaign_plan import Phase
@@ -93,8 +93,7 @@ def _guessed(
     guessed = np.empty((rows, model.classes) if several else rows, dtype=np.int16)
     content = campaign.pool.content.value
     with tqdm(total=rows, desc="pseudo-labels", unit="rec", disable=None, leave=False) as bar:
-        batches = raw_batches(campaign.pool, [content])
-        for batch, decoded in decoded_ahead(campaign.pool, batches):
+        for batch, decoded in decoded_ahead(campaign.pool, raw_batches(campaign.pool, [content])):
             inputs = apply_extractor(campaign.pool, decoded)
             guessed[batch.rows] = labeler.label(predict(inputs))
             bar.update(batch.rows.size)

@@ -97,9 +97,9 @@ class Retrained:
     """What came of a retraining.
 
     Attributes:
-      facts: for everybody; with `figures` where test records are public.
+      facts: for everybody; with `figures` where own and test records are public.
       figures: balanced accuracy on the test records, `before` and `after`; empty without any.
-        Of test records that nobody declared public these are for their owner alone.
+        Of records that nobody declared public these are for their owner alone.
     """
 
     facts: Mapping[str, Any]
@@ -138,8 +138,9 @@ def begin_retraining(config: RetrainingConfig) -> Retraining:
         known = asked | _rows(config.records, terms)
         if both := known & _rows(config.test, terms):
             raise DataError.before_release(
-                f"{len(both):,} records of {config.test} are also queries or own records; test on "
-                "records that nothing else looks at"
+                f"{{count}} records of {config.test} are also queries or own records; test on "
+                "records that nothing else looks at",
+                count=f"{len(both):,}",
             )
     return retraining
 
@@ -200,8 +201,10 @@ def learn_from_bought(retraining: Retraining) -> Retrained:
         "epsilon": certified.epsilon,
         "judged": config.test is not None,
         "why_public": config.why_public,
-        "figures": figures if config.why_public else {},
+        "figures": figures if config.figures_are_public else {},
     }
+    if config.why_own_public:
+        facts["why_own_public"] = config.why_own_public
     return Retrained(facts=facts, figures=figures)
 
 

@@ -20,8 +20,8 @@ from torch import nn
 from dpal.acquisition.scores import Scores, score, score_function
 from dpal.acquisition.strata import Strata, strata_of
 from dpal.config.campaign import CampaignConfig
+from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.file_shards import Shard, shard_batches
-from dpal.data.read_ahead import decoded_ahead
 from dpal.data.readers import apply_extractor, usual_batches
 from dpal.data.sources import Role, Source
 from dpal.errors import DataError, ParameterError
@@ -138,8 +138,9 @@ class Scorer:
         who was selected, or another record's rounding would.
         """
         columns = [self.pool.content.value]
-        batches = shard_batches(self.pool, shard, columns, large=True)
-        for batch, decoded in decoded_ahead(self.pool, batches):
+        for batch, decoded in decoded_ahead(
+            self.pool, shard_batches(self.pool, shard, columns, large=True)
+        ):
             # Rounding may depend on how many records a model reads at once.
             for part in usual_batches(batch):
                 inputs = apply_extractor(self.pool, decoded[part])

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpal.data.read_ahead import decoded_ahead
+from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.readers import apply_extractor, raw_batches, to_input
 from dpal.data.sources import Source
 from dpal.errors import ParameterError
@@ -86,7 +86,7 @@ def embed(
 def embedded(
     source: Source, model: nn.Module, *, classes: int, physical_batch: int
 ) -> Iterator[EmbeddedBatch]:
-    """Streams a source through a model; memory holds one batch, however long the file.
+    """Streams a source through a model; memory holds two batches, however long the file.
 
     Raises:
       DataError: a record cannot be read.

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 
 import mlflow
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpal.acquisition.scores import score
-from dpal.audit.ids_in_files import released_findings
+from dpal.audit.ids_in_files import released_finding
 from dpal.audit.single_draws import ledger_findings
 from dpal.config.campaign import parse_config
+from dpal.data.labeling_state import write_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.mechanisms.gaussian import noisy_sum
-from dpal.runs import score_records
+from dpal.runs import campaign_audit, score_records
 from dpal.runs.notify import notify
 from dpal.runs.prepare_campaign import prepare
 from dpal.training import dp_sgd
@@ -42,7 +46,7 @@ def test_an_audit_of_a_configuration(workplace, mlflow_uri):
         "checks passed",
         "delta 0.000167, adjacency zero_out, unit record",
         "proportion",
-        "No record of the pool was read, so nothing is charged",
+        "No content of the pool was read, so nothing is charged",
         "60 with a",
     ):
         assert words in said
@@ -114,22 +118,47 @@ def test_an_audit_of_a_campaign_reads_its_ledger_and_files(workplace, mlflow_uri
     assert "drawn twice" in found[0].likely
 
 
-def test_selected_ids_in_a_released_file_are_found(tmp_path):
+def test_ids_in_a_released_file_are_found(tmp_path):
     folder = tmp_path / "campaign"
     (folder / "confidential").mkdir(parents=True)
     (folder / "confidential" / "selection.txt").write_text("r-00007")
-    (folder / "report.md").write_text("accuracy 91 %, r-000071 and xr-00007")
-    assert not failed_of(released_findings(folder, ["r-00007"]))
+    (folder / "report.md").write_text("accuracy 91 %, r-000071, xr-00007; r, 00007 records")
+    everyone = [f"r-{number:05}" for number in range(2_000)]
+    sound = released_finding(folder, everyone)
+    assert sound.passed and sound.measured == "none"
     (folder / "report.md").write_text("first of them: r-00007.")
-    found = failed_of(released_findings(folder, ["r-00007"]))
-    assert [one.measured for one in found] == ["report.md"]
-    assert released_findings(folder, ["7"]) == []  # cannot be told from other numbers
-    some, others = ([f"absent-{number}" for number in range(count)] for count in (211, 150))
-    assert released_findings(folder, some) == released_findings(folder, others)  # not how many
+    pq.write_table(pa.table({"name": ["r-01999"]}), folder / "labels.parquet")
+    (folder / "model.bin").write_bytes(bytes(range(256)) * 9 + b'\0{"of": "r-00100"}\xff\0')
+    (folder / "words.txt").write_text("größe r-00008", encoding="utf-8")
+    found = released_finding(folder, iter(everyone))
+    assert not found.passed
+    assert found.measured.split(", ") == ["labels.parquet", "model.bin", "report.md", "words.txt"]
+    # Numbers cannot be told from others, and short names not from words.
+    assert released_finding(folder, ["7", "00007", "first", "r-1"]).measured == "report.md"
+    assert released_finding(folder, ["7", "00007", "r-1"]) == sound
 
 
-def failed_of(findings):
-    return [one for one in findings if not one.passed]
+def test_what_an_audit_finds_in_files_does_not_depend_on_who_was_selected(
+    workplace, mlflow_uri, monkeypatch
+):
+    values = small_values(privacy__selection="hidden", runtime__mlflow_uri=mlflow_uri)
+    campaign = prepare(parse_config(values))
+    looked_for: list[str] = []
+
+    def watched(folder, ids):
+        looked_for.extend(ids)
+        return released_finding(folder, looked_for)
+
+    monkeypatch.setattr(campaign_audit, "released_finding", watched)
+    before = campaign_audit._of_what_was_run(campaign)
+    everyone = pq.read_table(values["data"]["pool"], columns=["id"]).column("id").to_pylist()
+    assert looked_for == everyone
+    phase = campaign.plan.labeling_phases[0]
+    selection = campaign.files(phase).selection
+    selection.parent.mkdir(parents=True)
+    rows = np.array([3, 5])
+    write_selection(campaign.pool, rows, np.zeros(0, np.int64), selection)
+    assert campaign_audit._of_what_was_run(campaign) == before
 
 
 def test_what_cannot_be_audited_is_refused_in_one_sentence(workplace):

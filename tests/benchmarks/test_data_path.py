@@ -20,10 +20,10 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.encoded_records import EncodedRecords
 from dpal.data.file_shards import shard_batches, shards_of
 from dpal.data.labeling_state import write_merged, write_start
-from dpal.data.read_ahead import decoded_ahead
 from dpal.data.readers import decoded_of, to_input
 from dpal.data.records import LabeledSet, load_labeled
 from dpal.data.sources import Role, open_source
@@ -134,7 +134,7 @@ def photographs(tmp_path_factory):
         content.append(stream.getvalue())
     table = {"id": [f"r-{i}" for i in range(len(content))], "image": content}
     pq.write_table(pa.table(table), folder / "p.parquet")
-    return open_source(folder / "p.parquet", Role.POOL, label_column=None), content
+    return open_source(folder / "p.parquet", Role.POOL, label_column="label"), content
 
 
 class Decoding(Dataset[torch.Tensor]):

@@ -234,10 +234,16 @@ def test_threads_decode_the_same_and_tell_the_first_misfit(monkeypatch):
 
     monkeypatch.setattr(pictures, "_plain_jpeg", watched)
     alone = decode_pictures(whole, rows=ROWS, threads=4)
-    assert len(names) == 1  # so few pixels are not worth a thread
+    assert names == {threading.current_thread().name}  # so few pixels are not worth a thread
+    names.clear()
     monkeypatch.setattr(pictures, "_WORTH_A_THREAD", 1)
     assert np.array_equal(decode_pictures(whole, rows=ROWS, threads=4), alone)
-    assert len(names) > 1
+    assert names and threading.current_thread().name not in names
+    names.clear()
+    monkeypatch.setattr(pictures, "_AT_ONCE", 1)
+    assert np.array_equal(decode_pictures(whole, rows=ROWS, threads=4), alone)
+    assert names == {threading.current_thread().name}  # large ones are decoded one by one
+    monkeypatch.setattr(pictures, "_AT_ONCE", 2**25)
     misfit = saved(Image.new("L", (5, 5)))
     for first in (2, 4, 7):
         altered = [*encoded[:first], misfit, *encoded[first + 1 : 8], b"no picture"]

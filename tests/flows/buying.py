@@ -32,7 +32,8 @@ def write_retraining_settings(demo: Demo, **changes: Any) -> Path:
     values = {
         "name": "bought", "vote": "../vote.yaml", "key_folder": "keys", "querier": "ministry",
         "queries": "queries.parquet", "answers": "answers.parquet", "records": "own.parquet",
-        "test": "test.parquet", "why_public": PUBLIC, "runtime": {"artifacts": "artifacts"},
+        "test": "test.parquet", "why_public": PUBLIC, "why_own_public": PUBLIC,
+        "runtime": {"artifacts": "artifacts"},
         **changes,
     }  # fmt: skip
     file = place / "retrain.yaml"

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import mlflow
@@ -149,8 +150,8 @@ def paths_of(demo):
 
 
 @pytest.mark.usefixtures("orchestrated")
-def test_figures_on_private_test_records_stay_with_their_owner(demo):
-    file = write_retraining_settings(demo, why_public="", name="quiet")
+def test_figures_of_private_records_stay_with_their_owner(demo):
+    file = write_retraining_settings(demo, why_own_public="", name="quiet")
     with all_sites(demo):
         state = buy_and_learn(paths_of(demo), return_state=True)
     folder = file.parent / "artifacts" / "quiet"
@@ -175,8 +176,15 @@ def test_what_cannot_be_used_is_refused_before_anything_is_asked(demo):
     for key in ("queries", "records", "test", "key_folder"):
         with pytest.raises(DataError):
             begin_retraining_in(file.parent, {**values, key: "missing.parquet"})
-    with pytest.raises(DataError, match="400 records"):
+    with pytest.raises(DataError) as refused:
         begin_retraining_in(file.parent, {**values, "records": "test.parquet"})
+    assert "400" in refused.value.for_owner() and "400" not in str(refused.value)
+
+
+def test_figures_are_told_where_own_and_test_records_are_public():
+    for test, own in product(("", "published"), repeat=2):
+        values = retraining_values(why_public=test, why_own_public=own)
+        assert parse_retraining(values).figures_are_public == bool(test and own)
 
 
 def test_two_that_ask_for_the_same_answers_at_once_are_one(demo):

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from dpal.acquisition.scores import score
 from dpal.acquisition.selection import select_at_random
+from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.file_shards import shard_batches, shards_of
 from dpal.data.inspect_rows import RowHashes, inspect
 from dpal.data.labeling_state import (
@@ -39,7 +40,7 @@ from dpal.data.labeling_state import (
     write_selection,
     write_start,
 )
-from dpal.data.readers import apply_extractor, decoded_of, raw_batches, records_of, usual_batches
+from dpal.data.readers import apply_extractor, raw_batches, records_of, usual_batches
 from dpal.data.sources import Role, Source, open_source
 from dpal.data.validation_checks import require_other_records
 from dpal.labels import Task
@@ -103,8 +104,8 @@ def scored_model(name: str) -> ScoredModel:
 def scores(source: Source, model: ScoredModel) -> Iterator[NDArray[np.float64]]:
     """Entropies of all records, as a campaign's scorer yields them."""
     for shard in shards_of(source, 1):
-        for batch in shard_batches(source, shard, ["features"], large=True):
-            decoded = decoded_of(source, batch.table.column(0), rows=batch.numbers)
+        batches = shard_batches(source, shard, ["features"], large=True)
+        for batch, decoded in decoded_ahead(source, batches):
             for part in usual_batches(batch):
                 read = model.read(apply_extractor(source, decoded[part]))
                 yield score(
