@@ -47,7 +47,7 @@ class BaselineConfig(Section):
     run: Annotated[list[Baseline], Guarded(place=False, free=PRIVATE_BASELINES)] = Field(
         [], title="Baselines"
     )
-    """non_private (released to nobody), dp_sgd, dp_sgd_adaptive, private_knn. Each private one is a
+    """non_private (its figures are published, its weights kept nowhere), dp_sgd, dp_sgd_adaptive, private_knn. Each private one is a
     release of its own, with its own epsilon: publishing several adds up."""
     epochs: Count = 30
     """Of dp_sgd."""
@@ -121,6 +121,11 @@ class PateConfig(RunConfig):
             raise ValueError(
                 "data.group_column is of campaigns; whose a record is says teachers.group_column "
                 "here, and a person's records go to one teacher"
+            )
+        if self.data.dataset is not None and "non_private" in self.baselines.run:
+            raise ValueError(
+                "baselines.run non_private publishes figures of a model that protects nobody, and "
+                "records of data.dataset share a limit with whoever else uses them; leave one out"
             )
         if self.data.dataset is not None and voting.agreement is not None:
             raise ValueError(

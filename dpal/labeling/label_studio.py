@@ -107,11 +107,17 @@ class LabelStudioLabeler:
     suggest: Suggest = no_suggestions
 
     def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
-        """Returns the labels once they are complete; records that were skipped have none."""
+        """Returns the labels once they are complete; records that were skipped have none.
+
+        Raises:
+          LabelingProjectOpen: some are missing, or this is the first look, whatever is missing.
+        """
         if self.delivered.exists():
             return read_labels(self.delivered)
+        is_begun = bool(self._read())
         progress = self.look(ids)
-        if not progress.complete:
+        # Nobody may be selected, and a run that does not wait would tell.
+        if not is_begun or not progress.complete:
             raise LabelingProjectOpen(self.place, self.command)
         return progress.labels
 

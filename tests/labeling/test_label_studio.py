@@ -90,6 +90,14 @@ def test_tasks_go_out_and_answers_come_back(labeler, people, media):
     assert first.client.get(f"/api/projects/{projects(one)['label']}/").status_code == 404
 
 
+def test_a_query_of_nobody_is_waited_for_like_any_other(labeler):
+    one = labeler()
+    with pytest.raises(LabelingProjectOpen):
+        one.label([])
+    assert one.label([]) == {}
+    assert one.clean() == 1
+
+
 def test_three_annotators_disagree(labeler, people):
     one = labeler(annotators=3)
     one.look(IDS)
