@@ -47,8 +47,9 @@ class BaselineConfig(Section):
     run: Annotated[list[Baseline], Guarded(place=False, free=PRIVATE_BASELINES)] = Field(
         [], title="Baselines"
     )
-    """non_private (its figures are published, its weights kept nowhere), dp_sgd, dp_sgd_adaptive, private_knn. Each private one is a
-    release of its own, with its own epsilon: publishing several adds up."""
+    """non_private (its figures are published, its weights kept nowhere), dp_sgd, dp_sgd_adaptive,
+    private_knn. Each private one is a release of its own, with its own epsilon: publishing several
+    adds up."""
     epochs: Count = 30
     """Of dp_sgd."""
     batch_size: Count = 512

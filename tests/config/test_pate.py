@@ -98,6 +98,7 @@ WRONG = [
     ({"privacy": {"delta": 1.0}}, "privacy.delta"),
     (
         {"data": {"dataset": "clinic"}, "voting": {"agreement": 0.95}},
+        {"data": {"dataset": "clinic"}, "baselines": {"run": ["non_private"]}},
         "data.dataset release",
     ),
     ({"voting": {"release": "all"}}, "voting.release"),

@@ -161,3 +161,19 @@ def test_one_record_among_many_aligned_ones_moves_the_sum_by_at_most_c(bits, cou
     gradient = private(nn.Linear(4, 2), bits, max_grad_norm=0.01, physical_batch=physical)
     moved = gradient.clipped_sum(inputs, labels) - gradient.clipped_sum(inputs[1:], labels[1:])
     assert 0.999 < np.linalg.norm(moved) / 0.01 <= 1
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("spec", [MLP, CNN], ids=lambda spec: spec.name)
+def test_no_absence_moves_a_sum_by_more_than_c(spec, alike, bits):
+    """Of records that are all but equal, and add up, as well as of others; wherever it stands."""
+    count, norm = 600, 0.01
+    inputs, labels = batch(spec, count)
+    if alike:
+        inputs, labels = inputs[:1] + 1e-3 * inputs, torch.zeros_like(labels)
+    gradient = private(build_model(spec), bits, max_grad_norm=norm, physical_batch=256)
+    whole = gradient.clipped_sum(inputs, labels)
+    for missing in (0, 257, count - 1):
+        left = torch.arange(count) != missing
+        moved = whole - gradient.clipped_sum(inputs[left], labels[left])
+        assert 0.9997 < np.linalg.norm(moved) / norm <= 0.99995
