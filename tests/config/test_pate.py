@@ -98,8 +98,11 @@ WRONG = [
     ({"privacy": {"delta": 1.0}}, "privacy.delta"),
     (
         {"data": {"dataset": "clinic"}, "voting": {"agreement": 0.95}},
-        {"data": {"dataset": "clinic"}, "baselines": {"run": ["non_private"]}},
         "data.dataset release",
+    ),
+    (
+        {"data": {"dataset": "clinic"}, "baselines": {"run": ["non_private"]}},
+        "baselines.run non_private",
     ),
     ({"voting": {"release": "all"}}, "voting.release"),
     ({"voting": {"release": "counts", "neighbours": 40}}, "release out"),
