@@ -45,6 +45,7 @@ from dpal.files.atomic_writes import write_text
 from dpal.runs.host import run_on
 from dpal.runs.kinds import parse_any
 from dpal.runs.notify import PAGE
+from tasks.allow_list import require_allowed
 from tasks.prefect_host import PrefectHost
 
 P = ParamSpec("P")
@@ -86,7 +87,7 @@ for _runs in ("flow_runs", "task_runs"):
     logging.getLogger(f"prefect.{_runs}").addFilter(_SentenceAlone())
 run_on(PrefectHost())
 
-_ERRORS: ContextVar[Path | None] = ContextVar("where details of errors are kept", default=None)
+_ABOUT: ContextVar[CampaignFolder | None] = ContextVar("whose errors are kept", default=None)
 
 
 def task(**options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -210,11 +211,11 @@ def _public(error: BaseException, step: str) -> BaseException:
 def _known_place(values: Iterable[object]) -> Iterator[None]:
     """Within this block, details are kept beside the campaign that one of the values is about."""
     folder = next(filter(None, map(_folder_of, values)), None)
-    token = _ERRORS.set(folder.errors if folder else _ERRORS.get())
+    token = _ABOUT.set(folder or _ABOUT.get())
     try:
         yield
     finally:
-        _ERRORS.reset(token)
+        _ABOUT.reset(token)
 
 
 def _folder_of(value: object) -> CampaignFolder | None:
@@ -254,9 +255,21 @@ def _is_plain(arguments: Iterable[object]) -> bool:
     )
 
 
+def _errors_folder() -> Path:
+    """Where details are kept: beside their campaign, unless a run may write nothing there."""
+    about = _ABOUT.get()
+    if about is None:
+        return errors_elsewhere()
+    try:  # whoever started a run from Prefect chose the folder, and the list may not be asked yet
+        require_allowed(artifacts=about.root.parent)
+    except Exception:
+        return errors_elsewhere()
+    return about.errors
+
+
 def _keep(error: BaseException, step: str, detail: str = "") -> tuple[str, str]:
     """Writes what happened for its owner alone; returns its number, and where (empty: nowhere)."""
-    number, folder = secrets.token_hex(4), (_ERRORS.get() or errors_elsewhere()).absolute()
+    number, folder = secrets.token_hex(4), _errors_folder().absolute()
     path = folder / f"{number}.txt"
     try:
         told = "".join(traceback.format_exception(error))

@@ -415,9 +415,9 @@ def shared_file(name: str) -> Path:
 
 def allow(*configs: Any, file: Path | None = None) -> Path:
     """Lets runs from Prefect use what configurations need, as `dpal allow` does."""
-    from flows.cli.allow import settings_to_allow
+    from flows.cli.allow import extended_for
     from tasks.allow_list import allow_file, read_allow_list, write_allow_list
 
     place = file or allow_file()
-    write_allow_list(place, read_allow_list(place).extended(settings_to_allow(configs)))
+    write_allow_list(place, extended_for(read_allow_list(place), configs))
     return place

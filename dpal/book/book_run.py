@@ -12,7 +12,10 @@ from dpal.book.cells import BookCell, cells_of_book, selected_cells
 from dpal.book.forecast import Forecast, forecast_time
 from dpal.book.results import CELLS, CellResult, find_result, result_file
 from dpal.book.run_cell import CellOrder
+from dpal.config.runtime import RuntimeConfig
+from dpal.data.sources import Role, open_source
 from dpal.files.atomic_writes import make_private
+from dpal.runs.campaign_start import require_unregistered
 
 BOOKS = "books"  # folder of all books, below artifacts
 PAGES = ("book.html", "book.md")
@@ -73,6 +76,21 @@ class BookRun:
         for name in PAGES:
             shutil.copy(self.folder / name, target / name)
         shutil.copytree(self.folder / FIGURES, target / FIGURES, dirs_exist_ok=True)
+
+
+def require_nobodys_data_set(run: BookRun, runtime: RuntimeConfig) -> None:
+    """Requires that no record of a book is one of a registered data set, as all of it is published.
+
+    Args:
+      run: whose cells that are not done are asked about.
+      runtime: says where the ledger and its data sets are.
+
+    Raises:
+      RecordsRegistered: one is, or is a copy of one.
+      LedgerError: there are data sets whose ledger is gone.
+    """
+    for file in dict.fromkeys(file for order in run.orders() for file in order.cell.files):
+        require_unregistered(runtime, open_source(file, Role.POOL, label_column="label"))
 
 
 def open_book(

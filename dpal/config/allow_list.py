@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,22 @@ import yaml
 
 from dpal.config.guarded import Guarded, GuardedSetting
 from dpal.errors import AllowListError
-from dpal.files.urls import canonical_place, lies_in
+from dpal.files.urls import NO_PLACE, canonical_place, is_resolved, lies_in
 
 WORKDIR = "workdir"  # folders in which a worker may let a deployment's runs work
+
+TOGETHER = "together"  # in the file: what holds only together
 
 _HEADER = """\
 # What runs from Prefect (its page, its schedules, its API) may use on this machine. Only its
 # owner writes this file. Settings have their dotted names. A place is a path from the root or a
 # URL and means just that; with a slash at its end it means everything below as well.
+# Below `together` stand groups: a run may use what one group lists, and what stands outside of
+# them all, and never some of one group and some of another.
 # What is not here is refused. `dpal run FILE` in a terminal is not limited by it.
 """
+
+Values = Mapping[str, tuple[object, ...]]
 
 
 @dataclass(frozen=True)
@@ -29,50 +35,108 @@ class AllowList:
     """The owner's list.
 
     Attributes:
-      values: what each setting may be, by its dotted name.
+      values: what each setting may be in any run, by its dotted name.
+      together: groups by name: what settings may be besides, as far as a run fits one group. So
+        what is said of one file, such as that it is public, does not hold for those of another.
     """
 
-    values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
+    together: Mapping[str, Values] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is allowed."""
+        return not self.values and not self.together
 
     def allows(self, setting: GuardedSetting) -> bool:
-        """Whether a run may use a setting's value."""
-        if setting.value in setting.mark.free:
-            return True
-        listed = self.values.get(setting.key)
-        if listed is None:
-            return setting.value in setting.mark.usual
-        if setting.value is None or not setting.mark.place:
-            return setting.value in listed
-        place = canonical_place(str(setting.value))
-        return any(_covers(str(entry), place) for entry in listed if entry is not None)
+        """Whether some run may use a setting's value."""
+        return not self.refused([setting])
 
     def refused(self, settings: Iterable[GuardedSetting]) -> list[GuardedSetting]:
-        """The settings that a run may not use."""
-        return [setting for setting in settings if not self.allows(setting)]
+        """The settings that a run may not use; of the group that it fits best."""
+        wanted = list(settings)
+        merged = [self.values, *(_merged(self.values, group) for group in self.together.values())]
+        found = [[one for one in wanted if not _allows(values, one)] for values in merged]
+        return min(found, key=len)
 
-    def extended(self, settings: Iterable[GuardedSetting]) -> AllowList:
+    def extended(
+        self, settings: Iterable[GuardedSetting], *, group: str | None = None
+    ) -> AllowList:
         """The list with what these settings need in addition; what it allows stays allowed.
 
-        A list that was empty allows just these settings: where one of them has a value that is
-        not the usual one, the usual one is closed.
+        Where nothing was allowed before, or nothing in the group, just these settings are: where
+        one of them has a value that is not the usual one, the usual one is closed.
+
+        Args:
+          settings: of one run.
+          group: with which they are allowed together; None allows each of them to any run.
         """
-        values = dict(self.values)
-        used: dict[str, list[GuardedSetting]] = {}
-        for setting in settings:
-            if setting.value not in setting.mark.free:
-                used.setdefault(setting.key, []).append(setting)
-        for key, wanted in used.items():
-            missing = [listed_value(setting) for setting in wanted if not self.allows(setting)]
-            if missing:
-                kept = self.values.get(key, wanted[0].mark.usual if self.values else ())
-                others = [listed_value(setting) for setting in wanted if key not in self.values]
-                values[key] = tuple(dict.fromkeys([*kept, *others, *missing]))
-        return AllowList(values)
+        wanted = list(settings)
+        if group is None:
+            return replace(self, values=_extended(self.values, wanted, is_new=not self.values))
+        if not self.refused(wanted):
+            return self
+        own = self.together.get(group, {})
+        wider = _extended(_merged(self.values, own), wanted, is_new=not own)
+        added = {
+            key: tuple(entry for entry in listed if entry not in self.values.get(key, ()))
+            for key, listed in wider.items()
+        }
+        changed = {key: listed for key, listed in added.items() if listed}
+        return replace(self, together={**self.together, group: changed})
+
+    def lines(self) -> Iterator[tuple[str, str, object]]:
+        """Every entry: the group that it stands in, or "", its setting, and its value."""
+        for group, values in (("", self.values), *sorted(self.together.items())):
+            for key, listed in sorted(values.items()):
+                yield from ((group, key, entry) for entry in listed)
 
     def as_text(self) -> str:
         """The list as its file."""
-        plain = {key: list(listed) for key, listed in sorted(self.values.items())}
+        plain: dict[str, Any] = _plain(self.values)
+        if self.together:
+            plain[TOGETHER] = {name: _plain(values) for name, values in self.together.items()}
         return _HEADER + (yaml.safe_dump(plain, sort_keys=True) if plain else "{}\n")
+
+
+def _plain(values: Values) -> dict[str, list[object]]:
+    return {key: list(listed) for key, listed in values.items()}
+
+
+def _merged(first: Values, second: Values) -> Values:
+    both = {key: (*first.get(key, ()), *listed) for key, listed in second.items()}
+    return {**first, **both}
+
+
+def _allows(values: Values, setting: GuardedSetting) -> bool:
+    if setting.value in setting.mark.free:
+        return True
+    listed = values.get(setting.key)
+    if listed is None:
+        return setting.value in setting.mark.usual
+    if setting.value is None or not setting.mark.place:
+        return setting.value in listed
+    try:
+        place = canonical_place(str(setting.value))
+        return any(_covers(str(entry), place) for entry in listed if entry is not None)
+    except NO_PLACE:
+        return False
+
+
+def _extended(values: Values, settings: Sequence[GuardedSetting], *, is_new: bool) -> Values:
+    """Values with what settings need in addition; of new ones the usual is not kept open."""
+    wider = dict(values)
+    used: dict[str, list[GuardedSetting]] = {}
+    for setting in settings:
+        if setting.value not in setting.mark.free:
+            used.setdefault(setting.key, []).append(setting)
+    for key, wanted in used.items():
+        missing = [listed_value(one) for one in wanted if not _allows(values, one)]
+        if missing:
+            kept = values.get(key, () if is_new else wanted[0].mark.usual)
+            others = [listed_value(one) for one in wanted if key not in values]
+            wider[key] = tuple(dict.fromkeys([*kept, *others, *missing]))
+    return wider
 
 
 def listed_value(setting: GuardedSetting) -> Any:
@@ -89,7 +153,10 @@ def listed_value(setting: GuardedSetting) -> Any:
     text = str(setting.value)
     if not setting.mark.place:
         return text
-    return canonical_place(text) + ("/" if text.endswith("/") else "")
+    try:
+        return canonical_place(text) + ("/" if text.endswith("/") else "")
+    except NO_PLACE:
+        return text
 
 
 def parse_allow_list(text: str, place: Path) -> AllowList:
@@ -109,6 +176,16 @@ def parse_allow_list(text: str, place: Path) -> AllowList:
     parsed = {} if parsed is None else parsed
     if not isinstance(parsed, dict):
         raise AllowListError(str(place), "holds no settings, such as data.pool: [/srv/a.parquet]")
+    groups = parsed.pop(TOGETHER, {})
+    if not isinstance(groups, dict) or not all(isinstance(one, dict) for one in groups.values()):
+        raise AllowListError(str(place), f"has no groups of settings under {TOGETHER}")
+    return AllowList(
+        _values_in(parsed, place),
+        {str(name): _values_in(group, place) for name, group in groups.items()},
+    )
+
+
+def _values_in(parsed: Mapping[object, object], place: Path) -> Values:
     values = {
         str(key): tuple(value) if isinstance(value, list) else (value,)
         for key, value in parsed.items()
@@ -116,7 +193,7 @@ def parse_allow_list(text: str, place: Path) -> AllowList:
     for key, listed in values.items():
         if odd := [entry for entry in listed if not isinstance(entry, str | bool | None)]:
             raise AllowListError(str(place), f"has {odd[0]!r} under {key}, which is no text")
-    return AllowList(values)
+    return values
 
 
 def mistakes(allowed: AllowList, marks: Mapping[str, Guarded]) -> list[str]:
@@ -127,18 +204,14 @@ def mistakes(allowed: AllowList, marks: Mapping[str, Guarded]) -> list[str]:
       marks: all guarded settings, with their marks.
     """
     problems = []
-    for key, listed in allowed.values.items():
+    for group, key, entry in allowed.lines():
+        where = f"{TOGETHER}.{group}.{key}" if group else key
         if key not in marks:
             near = get_close_matches(key, marks, n=1)
-            problems.append(f"{key} is no guarded setting" + (f", {near[0]} is" if near else ""))
-        elif marks[key].place:
-            relative = [
-                entry for entry in listed if isinstance(entry, str) and not _is_absolute(entry)
-            ]
-            problems += [
-                f"{key}: {entry} is neither a path from the root nor a URL" for entry in relative
-            ]
-    return problems
+            problems.append(f"{where} is no guarded setting" + (f", {near[0]} is" if near else ""))
+        elif marks[key].place and isinstance(entry, str) and not _is_absolute(entry):
+            problems.append(f"{where}: {entry} is neither a path from the root nor a URL")
+    return list(dict.fromkeys(problems))
 
 
 def _is_absolute(value: str) -> bool:
@@ -150,4 +223,7 @@ def _covers(listed: str, place: str) -> bool:
     if listed == place or not _is_absolute(listed):
         return listed == place
     allowed = canonical_place(listed)
-    return lies_in(place, allowed) if listed.endswith("/") else place == allowed
+    if not listed.endswith("/"):
+        return place == allowed
+    # Of what could not be resolved nobody knows where it lies.
+    return is_resolved(place) and lies_in(place, allowed)

@@ -53,10 +53,10 @@ class TeachersConfig(Section):
     """All records of a group (a patient, say) go to one teacher, and the group is what is
     protected; auto is that of data.dataset, or the column group, where there is one; null protects
     records."""
-    partition: Annotated[Path | None, Guarded(free=(None,)), choice("A file", "By chance")] = None
+    partition: Annotated[Path | None, Guarded(usual=(None,)), choice("A file", "By chance")] = None
     """Parquet with id and teacher, where somebody else chose the parts; null deals them out by
     chance."""
-    budgets: Annotated[Path | None, Guarded(free=(None,)), choice("A file", "All alike")] = None
+    budgets: Annotated[Path | None, Guarded(usual=(None,)), choice("A file", "All alike")] = None
     """Parquet with teacher, as in teachers.partition, and epsilon: teachers that promise their
     records less. They vote until that is spent, on the first queries of each round. Public."""
     optimizer: Literal["sgd", "adam"] = "adam"

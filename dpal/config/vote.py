@@ -56,7 +56,7 @@ class BallotPrivacyConfig(Section):
     """One whole ballot is replaced under both."""
     unit: Unit = Unit.RECORD
     """What belongs to one teacher alone: each record, or each group."""
-    budgets: Annotated[Path | None, Guarded(free=(None,))] = None
+    budgets: Annotated[Path | None, Guarded(usual=(None,))] = None
     """Parquet with teacher and epsilon: teachers that promise their records less. They vote until
     that is spent, on the first queries of each block. Public."""
 

@@ -11,6 +11,10 @@ _LOCAL = ("", "file", "local")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "postgresql": 5432}
 
 
+# What is raised of a text that names nothing: a user who is not there, a zero byte, odd brackets.
+NO_PLACE = (OSError, RuntimeError, ValueError)
+
+
 def canonical_place(place: str | Path) -> str:
     """A place as it is compared: links, `..` and `~` resolved, hosts in small letters.
 
@@ -22,11 +26,14 @@ def canonical_place(place: str | Path) -> str:
       An absolute path or a URL, without a slash at its end. What cannot be resolved, such as
       chained fsspec URLs (`filecache::s3://...`) and URLs with percent signs, stays as it is.
 
+    Raises:
+      OSError, RuntimeError, ValueError: it can be no place, or its home folder is nobody's.
+
     >>> canonical_place("S3://Bucket/dpal/../other/")
     's3://Bucket/other'
     """
     text = str(place)
-    if "::" in text or ("%" in text and "://" in text):
+    if _stays(text):
         return text
     parts = urlsplit(text) if _is_url(text) else SplitResult("", "", text, "", "")
     if parts.scheme in _LOCAL and parts.netloc in ("", "localhost"):
@@ -39,6 +46,15 @@ def canonical_place(place: str | Path) -> str:
     return parts._replace(netloc=_netloc(parts), path=path).geturl()
 
 
+def is_resolved(place: str) -> bool:
+    """Whether a canonical place says where it is; what is below another can be told of these alone.
+
+    >>> is_resolved("/srv/clinic/a.parquet"), is_resolved("/srv/clinic/../other::file")
+    (True, False)
+    """
+    return not _stays(place) and ".." not in place.split("/")
+
+
 def lies_in(place: str, folder: str) -> bool:
     """Whether a canonical place is a canonical folder, or below it.
 
@@ -46,6 +62,10 @@ def lies_in(place: str, folder: str) -> bool:
     (True, False)
     """
     return place == folder or place.startswith(folder.rstrip("/") + "/")
+
+
+def _stays(text: str) -> bool:
+    return "::" in text or ("%" in text and "://" in text)
 
 
 def _is_url(text: str) -> bool:

@@ -38,7 +38,8 @@ def allow(
     """Allow runs from Prefect what configurations need: their files, folders and servers.
 
     On a worker's machine only what stands in this list may be read, and only there may results
-    go. A run in a terminal (dpal run) is not limited by it.
+    go. What one configuration needs is allowed together: its files with its folders, and what it
+    says of them. A run in a terminal (dpal run) is not limited by it.
     """
     from flows.cli.any_settings import load_any
     from tasks.allow_list import allow_file, read_allow_list, write_allow_list
@@ -47,19 +48,31 @@ def allow(
         raise ConfigError("--set changes one configuration; name one FILE.yaml with it")
     place = to.absolute() if to else allow_file()
     before = read_allow_list(place)
-    allowed = before.extended(settings_to_allow([load_any(file, settings) for file in files]))
+    allowed = extended_for(before, [load_any(file, settings) for file in files])
     if allowed != before:
         write_allow_list(place, allowed)
-    if not allowed.values:
+    if allowed.is_empty:
         out.print(f"{place}: nothing is allowed; add what a configuration needs: dpal allow FILE")
-    for key, values in sorted(allowed.values.items()):
-        for value in values:
-            new = "  (new)" if value not in before.values.get(key, ()) else ""
-            out.print(f"{key}: {'null' if value is None else value}{new}", markup=False)
+    there, shown = set(before.lines()), ""
+    for line in allowed.lines():
+        group, key, value = line
+        if group != shown:
+            shown = group
+            out.print(f"together, as {group}:", markup=False)
+        new = "  (new)" if line not in there else ""
+        indent = "  " if group else ""
+        out.print(f"{indent}{key}: {'null' if value is None else value}{new}", markup=False)
     for mistake in faults_of(allowed):
         out.print(f"allows nothing: {mistake}", style="red", markup=False)
-    if allowed.values:
+    if not allowed.is_empty:
         out.print(f"that is what runs from Prefect may use here, by {place}", markup=False)
+
+
+def extended_for(allowed: AllowList, configs: Sequence[RunConfig | WatchConfig]) -> AllowList:
+    """A list with what configurations need, each a group of its own."""
+    for config in configs:
+        allowed = allowed.extended(settings_to_allow([config]), group=config.name)
+    return allowed
 
 
 def settings_to_allow(configs: Sequence[RunConfig | WatchConfig]) -> list[GuardedSetting]:

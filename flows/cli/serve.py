@@ -177,20 +177,21 @@ def _start(
 
 def _allow(file: Path, configs: list[RunConfig | WatchConfig]) -> None:
     """Writes a first list of what runs from Prefect may use; a list that is there stays."""
-    from flows.cli.allow import settings_to_allow
+    from flows.cli.allow import extended_for, settings_to_allow
     from tasks.allow_list import read_allow_list, write_allow_list
 
-    allowed, wanted = read_allow_list(file), settings_to_allow(configs)
+    allowed = read_allow_list(file)
     if not file.exists() and configs:
-        allowed = allowed.extended(wanted)
+        allowed = extended_for(allowed, configs)
         write_allow_list(file, allowed)
         out.print(f"runs from Prefect may use what these configurations need: {file}")
-    if missing := {setting.key for setting in allowed.refused(wanted)}:
+    refused = (allowed.refused(settings_to_allow([config])) for config in configs)
+    if missing := {setting.key for settings in refused for setting in settings}:
         out.print(
             f"{file} does not allow all of these configurations ({', '.join(sorted(missing))}), so "
             f"their runs are refused until: dpal allow --to {file} FILE.yaml"
         )
-    elif not allowed.values:
+    elif allowed.is_empty:
         out.print(f"runs from Prefect may use nothing yet; allow it: dpal allow --to {file} FILE")
 
 

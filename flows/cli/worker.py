@@ -56,7 +56,7 @@ def worker(
     if device:
         require_device_name(device)
         os.environ[DEVICE] = device
-    if not read_allow_list(file := allow_file()).values:
+    if read_allow_list(file := allow_file()).is_empty:
         out.print(f"{file} allows nothing yet: runs are refused until dpal allow FILE.yaml")
     setup_signal_handlers_worker(os.getpid(), f"the worker of pool {pool}", out.print)
     if standby is None:

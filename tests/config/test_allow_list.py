@@ -23,11 +23,11 @@ from dpal.config.improvement import PublicConfig, parse_public
 from dpal.config.pate import PateConfig, parse_pate
 from dpal.config.retraining import RetrainingConfig
 from dpal.config.runtime import RunConfig, RuntimeConfig
-from dpal.config.vote import VoteConfig
+from dpal.config.vote import VoteConfig, parse_vote
 from dpal.config.watch import WatchConfig
 from dpal.errors import AllowListError, ConfigError
 from dpal.files.object_store import StoreHolds
-from flows.cli.allow import settings_to_allow
+from flows.cli.allow import extended_for, settings_to_allow
 from tasks.allow_list import require_allowed
 from tasks.training_pool.phase_files import TrainingOrder
 from tests.conftest import having, small_values
@@ -308,6 +308,20 @@ def test_only_a_slash_at_the_end_opens_what_is_below(tmp_path, monkeypatch):
         assert refused(allowed, data__pool="in/out.parquet") == {"data.pool"}
     assert refused(exact, data__pool="in/a.parquet") == {"data.pool"}
     assert refused(below, data__pool="in/a.parquet") == set()
+    # What nobody can resolve lies nowhere, unless just that is listed.
+    bucket = {"data.pool": ("s3://bucket/in/", "s3://bucket/%41.parquet")}
+    stored, inside = AllowList({**base, **bucket}), f"{tmp_path}/in"
+    for allowed, place in (
+        (below, f"{inside}/../secret::file"),
+        (below, f"{inside}/::/../../secret.parquet"),
+        (below, "~nobody-of-this-name/x.parquet"),
+        (below, f"{inside}/a\0.parquet"),
+        (stored, "s3://bucket/in/%2e%2e/out.parquet"),
+        (stored, "s3://bucket/in/../out.parquet"),
+    ):
+        assert refused(allowed, data__pool=place) == {"data.pool"}
+    assert refused(stored, data__pool="s3://bucket/in/a.parquet") == set()
+    assert refused(stored, data__pool="s3://bucket/%41.parquet") == set()
 
 
 def test_improvements_and_votes_are_guarded_like_campaigns(tmp_path, monkeypatch):
@@ -323,23 +337,68 @@ def test_improvements_and_votes_are_guarded_like_campaigns(tmp_path, monkeypatch
     assert allowed.values["baselines.run"] == ("non_private",)
 
 
+def test_what_is_said_of_one_configuration_does_not_hold_for_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    clinic = {
+        "name": "clinic", "data__pool": "clinic.parquet", "data__validation": "patients.parquet",
+        "data__dataset": "clinic", "validation": {"protected": True},
+    }  # fmt: skip
+    demo = {"name": "demo", "runtime__artifacts": "demo"}
+    allowed = AllowList({"labeler.trusted_page": (True,)})
+    for values in (clinic, demo):
+        allowed = extended_for(allowed, [parse_config(small_values(**values))])
+    assert refused(allowed, **clinic) == refused(allowed, **demo) == set()
+    assert refused(allowed, **{**demo, "name": "any", "privacy__epsilon": 1}) == set()
+    assert refused(allowed, **clinic, labeler__trusted_page=True) == set(), "holds for all"
+    # Its validation set is not public because another is, and its limit is not left out.
+    public = {"validation": small_values()["validation"]}
+    assert refused(allowed, **{**clinic, **public}) == {"validation.public"}
+    assert refused(allowed, **{**clinic, "data__dataset": None}) == {"data.dataset"}
+    assert refused(allowed, **{**clinic, "runtime__artifacts": "demo"}) == {"runtime.artifacts"}
+    assert refused(allowed, **{**demo, "data__pool": "clinic.parquet"}) == {"data.pool"}
+    assert parse_allow_list(allowed.as_text(), tmp_path) == allowed
+    stored = {"runtime__store": "s3://bucket/dpal"}
+    again = extended_for(allowed, [parse_config(small_values(**clinic, **stored))])
+    assert refused(again, **clinic, **stored) == refused(again, **clinic) == set()
+    assert refused(again, **demo, **stored) == {"runtime.store"}
+
+
+def test_budgets_of_teachers_cannot_be_left_out_where_they_are_listed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = {"kind": "vote", "name": "votes", "ballots": {"files": ["ballots.parquet"]},
+              "privacy": {"records": 50, "budgets": "budgets.parquet"}}  # fmt: skip
+    allowed = AllowList().extended(guarded_settings(parse_vote(values)))
+    assert allowed.refused(guarded_settings(parse_vote(values))) == []
+    values["privacy"] = {"records": 50}
+    [left_out] = allowed.refused(guarded_settings(parse_vote(values)))
+    assert left_out.key == "privacy.budgets"
+
+
 def test_a_list_survives_its_file(allowed, tmp_path):
     assert parse_allow_list(allowed.as_text(), tmp_path) == allowed
     assert parse_allow_list(AllowList().as_text(), tmp_path) == AllowList()
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "data.pool: [{a: 1}]", "data.pool: 3.5", "a: b: c"])
+@pytest.mark.parametrize(
+    "text",
+    ["[1, 2]", "data.pool: [{a: 1}]", "data.pool: 3.5", "a: b: c", "together: [1]",
+     "together: {a: /srv}", "together: {a: {data.pool: 3.5}}"],
+)  # fmt: skip
 def test_what_is_no_list_is_refused(text):
     with pytest.raises(AllowListError, check=having(path="allow.yaml", released=False)):
         parse_allow_list(text, Path("allow.yaml"))
 
 
 def test_mistakes_allow_nothing_and_are_told():
-    text = yaml.safe_dump({"data.pol": "/a", "data.pool": ["pool.parquet", "/srv/a.parquet"]})
+    group = {"data.pol": "/a", "data.validation": "x.parquet"}
+    listed = {"data.pol": "/a", "data.pool": ["pool.parquet", "/srv/a.parquet"]}
+    text = yaml.safe_dump({**listed, "together": {"mine": group}})
     allowed = parse_allow_list(text, Path("allow.yaml"))
     assert mistakes(allowed, guarded_keys(*KINDS)) == [
         "data.pol is no guarded setting, data.pool is",
         "data.pool: pool.parquet is neither a path from the root nor a URL",
+        "together.mine.data.pol is no guarded setting, data.pool is",
+        "together.mine.data.validation: x.parquet is neither a path from the root nor a URL",
     ]
     assert "data.pool" in refused(allowed)
 

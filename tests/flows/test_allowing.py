@@ -15,7 +15,7 @@ from prefect.flow_engine import run_flow
 
 from dpal.config.allow_list import AllowList
 from dpal.config.campaign import parse_config
-from dpal.errors import AllowListError, NotAllowed
+from dpal.errors import AllowListError, NotAllowed, UnexpectedError
 from flows.collect_labels import collect_labels
 from flows.ops.deployments import ENTRYPOINTS, WorkPool, usual
 from tasks.allow_list import ALLOW, ASKED_FOLDER, read_allow_list, write_allow_list
@@ -169,3 +169,20 @@ def test_a_damaged_list_is_one_sentence(owners_file):
     owners_file.write_bytes(b"\xff\xfe")
     with pytest.raises(AllowListError, match="cannot be read"):
         run_deployed("campaign", config=campaign())
+
+
+def test_nothing_is_written_where_a_run_may_not_before_the_list_is_asked(
+    owners_file, workplace, monkeypatch
+):
+    """Not even what went wrong: its folder is one of the settings that whoever started it chose."""
+
+    def broken(*given: object) -> None:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr("flows.campaign.require_allowed", broken)
+    allow(parse_config(small_values()))
+    for artifacts, kept in (("elsewhere", 0), ("artifacts", 1)):
+        with pytest.raises(UnexpectedError):
+            run_deployed("campaign", config=campaign(runtime__artifacts=artifacts))
+        assert len(list((workplace / artifacts).rglob("errors/*.txt"))) == kept
+    assert not (workplace / "elsewhere").exists()

@@ -176,7 +176,7 @@ def test_the_first_list_is_what_the_owner_started_with_and_then_his_own(workplac
     _allow(file, [config])
     first = file.read_text()
     assert file.stat().st_mode & 0o077 == 0
-    assert read_allow_list(file).values == {
+    assert read_allow_list(file).together["small"] == {
         "data.pool": (str(workplace.resolve() / "pool.parquet"),),
         "data.validation": (str(workplace.resolve() / "validation.parquet"),),
         "runtime.artifacts": (str(workplace.resolve() / "artifacts"),),
