@@ -200,13 +200,21 @@ class NotAllowed(DpalError):
     closing = "nothing was read or released"
     released = False
 
-    def __init__(self, setting: str, value: str, line: str, path: str, others: int = 0) -> None:
-        super().__init__(setting, value, line, path, others)
+    def __init__(
+        self, setting: str, value: str, line: str, path: str, others: int = 0, group: str = ""
+    ) -> None:
+        super().__init__(setting, value, line, path, others, group)
         self.setting, self.value, self.line = setting, value, line
-        self.path, self.others = path, others
+        self.path, self.others, self.group = path, others, group
 
     def _sentence(self) -> str:
         more = f" (nor are {self.others} more settings)" if self.others else ""
+        if self.group:
+            return (
+                f"{self.setting} {self.value} is not allowed to runs from Prefect on this machine "
+                f"together with the other settings{more}; of the groups in {self.path}, "
+                f"{self.group} comes nearest, and its owner adds one by: dpal allow FILE.yaml"
+            )
         return (
             f"{self.setting} {self.value} is not allowed to runs from Prefect on this machine"
             f"{more}; the data's owner allows it by the line "

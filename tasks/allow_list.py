@@ -97,8 +97,9 @@ def require_listed(*configs: BaseModel, artifacts: Path | None = None) -> None:
     if folder := os.environ.get(ASKED_FOLDER):
         wanted.insert(0, GuardedSetting(WORKDIR, folder, _PLACE))
     file = allow_file()
-    if refused := read_allow_list(file).refused(wanted):
-        raise _refusal(refused, file)
+    group, refused = read_allow_list(file).nearest(wanted)
+    if refused:
+        raise _refusal(refused, file, group)
 
 
 def comes_from_prefect() -> bool:
@@ -112,13 +113,13 @@ def comes_from_prefect() -> bool:
     return run.deployment_id is not None or started_for_a_run
 
 
-def _refusal(refused: list[GuardedSetting], file: Path) -> NotAllowed:
+def _refusal(refused: list[GuardedSetting], file: Path, group: str) -> NotAllowed:
     first = refused[0]
     value = listed_value(first)
     said = "null" if value is None else str(value).lower() if value is True else str(value)
     line = yaml.safe_dump({first.key: [value]}, default_flow_style=True, width=10_000)
     others = {setting.key for setting in refused} - {first.key}
-    return NotAllowed(first.key, said, line.strip()[1:-1], str(file), len(others))
+    return NotAllowed(first.key, said, line.strip()[1:-1], str(file), len(others), group)
 
 
 def _require_owners_own(file: Path, about: os.stat_result) -> None:

@@ -82,15 +82,17 @@ def require_nobodys_data_set(run: BookRun, runtime: RuntimeConfig) -> None:
     """Requires that no record of a book is one of a registered data set, as all of it is published.
 
     Args:
-      run: whose cells that are not done are asked about.
+      run: all of whose cells are asked about, as those that are done are published again.
       runtime: says where the ledger and its data sets are.
 
     Raises:
       RecordsRegistered: one is, or is a copy of one.
       LedgerError: there are data sets whose ledger is gone.
     """
-    for file in dict.fromkeys(file for order in run.orders() for file in order.cell.files):
-        require_unregistered(runtime, open_source(file, Role.POOL, label_column="label"))
+    for files in dict.fromkeys(cell.files for cell in run.every):
+        for place, file in enumerate(files):  # train, test, and what pollutes
+            role = Role.VALIDATION if place == 1 else Role.POOL
+            require_unregistered(runtime, open_source(file, role, label_column="label"))
 
 
 def open_book(

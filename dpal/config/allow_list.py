@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dpal.files.urls import NO_PLACE, canonical_place, is_resolved, lies_in
 WORKDIR = "workdir"  # folders in which a worker may let a deployment's runs work
 
 TOGETHER = "together"  # in the file: what holds only together
+EARLIER = "earlier"  # the group that a list becomes which had none
 
 _HEADER = """\
 # What runs from Prefect (its page, its schedules, its API) may use on this machine. Only its
@@ -54,36 +56,59 @@ class AllowList:
 
     def refused(self, settings: Iterable[GuardedSetting]) -> list[GuardedSetting]:
         """The settings that a run may not use; of the group that it fits best."""
+        return self.nearest(settings)[1]
+
+    def nearest(self, settings: Iterable[GuardedSetting]) -> tuple[str, list[GuardedSetting]]:
+        """The group that a run fits best ("" where there are none), and what it lacks there."""
         wanted = list(settings)
-        merged = [self.values, *(_merged(self.values, group) for group in self.together.values())]
-        found = [[one for one in wanted if not _allows(values, one)] for values in merged]
-        return min(found, key=len)
+        groups = self.together or {"": {}}
+        found = {
+            name: [one for one in wanted if not _allows(_merged(self.values, group), one)]
+            for name, group in groups.items()
+        }
+        best = min(found, key=lambda name: len(found[name]))
+        return best, found[best]
 
-    def extended(
-        self, settings: Iterable[GuardedSetting], *, group: str | None = None
-    ) -> AllowList:
-        """The list with what these settings need in addition; what it allows stays allowed.
+    def extended(self, settings: Iterable[GuardedSetting], *, name: str) -> AllowList:
+        """The list with a group for these settings, unless they fit one that is there.
 
-        Where nothing was allowed before, or nothing in the group, just these settings are: where
-        one of them has a value that is not the usual one, the usual one is closed.
+        What it allows stays allowed, and nothing is added to a group that is there: what was said
+        of other files would hold for these, too. What stands outside of all groups and was not
+        allowed together with others becomes a group before the first other one.
 
         Args:
           settings: of one run.
-          group: with which they are allowed together; None allows each of them to any run.
+          name: of the group; with a number behind it where another has that name.
         """
         wanted = list(settings)
-        if group is None:
-            return replace(self, values=_extended(self.values, wanted, is_new=not self.values))
         if not self.refused(wanted):
             return self
-        own = self.together.get(group, {})
-        wider = _extended(_merged(self.values, own), wanted, is_new=not own)
-        added = {
-            key: tuple(entry for entry in listed if entry not in self.values.get(key, ()))
-            for key, listed in wider.items()
-        }
-        changed = {key: listed for key, listed in added.items() if listed}
-        return replace(self, together={**self.together, group: changed})
+        groups, values = dict(self.together), self.values
+        if not groups and values:
+            groups[EARLIER] = {key: listed for key, listed in values.items() if key != WORKDIR}
+            values = {key: listed for key, listed in values.items() if key == WORKDIR}
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        free = next(one for one in names if one not in groups)
+        used: dict[str, dict[object, None]] = {}
+        for one in wanted:
+            if one.value not in one.mark.free and not _allows(values, one):
+                used.setdefault(one.key, {})[listed_value(one)] = None
+        added = {key: tuple(listed) for key, listed in used.items()}
+        return AllowList(values, {**groups, free: added})
+
+    def left_open(self, settings: Iterable[GuardedSetting]) -> list[str]:
+        """Names of settings that a run like this may leave out, by another group than its own.
+
+        Args:
+          settings: of a run that is allowed, of which some are not the usual ones.
+        """
+        wanted = list(settings)
+        named = [one for one in wanted if one.mark.usual and one.value not in one.mark.usual]
+        without = (
+            [replace(each, value=each.mark.usual[0]) if each is one else each for each in wanted]
+            for one in named
+        )
+        return [one.key for one, run in zip(named, without, strict=True) if not self.refused(run)]
 
     def lines(self) -> Iterator[tuple[str, str, object]]:
         """Every entry: the group that it stands in, or "", its setting, and its value."""
@@ -117,33 +142,21 @@ def _allows(values: Values, setting: GuardedSetting) -> bool:
     if setting.value is None or not setting.mark.place:
         return setting.value in listed
     try:
-        place = canonical_place(str(setting.value))
-        return any(_covers(str(entry), place) for entry in listed if entry is not None)
+        place = _place_of(setting.value)
     except NO_PLACE:
         return False
+    return any(_covers(str(entry), place) for entry in listed if entry is not None)
 
 
-def _extended(values: Values, settings: Sequence[GuardedSetting], *, is_new: bool) -> Values:
-    """Values with what settings need in addition; of new ones the usual is not kept open."""
-    wider = dict(values)
-    used: dict[str, list[GuardedSetting]] = {}
-    for setting in settings:
-        if setting.value not in setting.mark.free:
-            used.setdefault(setting.key, []).append(setting)
-    for key, wanted in used.items():
-        missing = [listed_value(one) for one in wanted if not _allows(values, one)]
-        if missing:
-            kept = values.get(key, () if is_new else wanted[0].mark.usual)
-            others = [listed_value(one) for one in wanted if key not in values]
-            wider[key] = tuple(dict.fromkeys([*kept, *others, *missing]))
-    return wider
+def _place_of(value: object) -> str:
+    return canonical_place(value if isinstance(value, Path) else str(value))
 
 
 def listed_value(setting: GuardedSetting) -> Any:
     """A setting's value as it stands in a list.
 
     >>> from dpal.config.guarded import Guarded
-    >>> listed_value(GuardedSetting("runtime.store", "s3://bucket/a/../dpal", Guarded()))
+    >>> listed_value(GuardedSetting("runtime.store", "S3://bucket/dpal", Guarded()))
     's3://bucket/dpal'
     >>> listed_value(GuardedSetting("data.pool", "/srv/clinic/", Guarded()))
     '/srv/clinic/'
@@ -154,9 +167,10 @@ def listed_value(setting: GuardedSetting) -> Any:
     if not setting.mark.place:
         return text
     try:
-        return canonical_place(text) + ("/" if text.endswith("/") else "")
+        place = _place_of(setting.value)
     except NO_PLACE:
         return text
+    return place + ("/" if text.endswith("/") and is_resolved(place) else "")
 
 
 def parse_allow_list(text: str, place: Path) -> AllowList:
@@ -218,11 +232,19 @@ def _is_absolute(value: str) -> bool:
     return value.startswith(("/", "~/")) or "://" in value
 
 
+def _at_home(listed: str) -> str:
+    """A listed place with the home folder of whoever reads the list; only at its beginning."""
+    return str(Path.home()) + listed[1:] if listed.startswith("~/") else listed
+
+
 def _covers(listed: str, place: str) -> bool:
     """Whether a listed place is the place, or is written as a folder and holds it."""
     if listed == place or not _is_absolute(listed):
         return listed == place
-    allowed = canonical_place(listed)
+    try:  # the owner's own `~` is that of this list
+        allowed = canonical_place(_at_home(listed))
+    except NO_PLACE:
+        return False
     if not listed.endswith("/"):
         return place == allowed
     # Of what could not be resolved nobody knows where it lies.

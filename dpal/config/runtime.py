@@ -226,7 +226,7 @@ class RuntimeConfig(Section):
     def _from_anywhere(cls, folder: Path | None) -> Path | None:
         if folder is not None and not (folder.is_absolute() or folder.parts[:1] == ("~",)):
             raise ValueError("runtime.anchors must start with / or ~: commands run in any folder")
-        return folder
+        return None if folder is None else folder.expanduser()
 
 
 def address_of(text: str) -> tuple[str, int]:

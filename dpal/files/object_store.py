@@ -82,7 +82,7 @@ def require_store_url(url: str) -> str:
     from fsspec.registry import known_implementations, registry
 
     parts = urlsplit(url)
-    if "@" in parts.netloc or parts.query:
+    if "@" in parts.netloc or parts.query or parts.fragment:
         raise ParameterError(
             "runtime.store holds a user, a password or options, and settings are shown on pages; "
             "leave them out: credentials come from the environment (AWS_ACCESS_KEY_ID, "

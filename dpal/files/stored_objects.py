@@ -200,7 +200,7 @@ def _require_plain(url: str) -> str:
     from fsspec.registry import known_implementations, registry
 
     parts = urlsplit(url)
-    if "@" in parts.netloc or parts.query or "::" in url:
+    if "@" in parts.netloc or parts.query or parts.fragment or "::" in url:
         raise ParameterError(
             "a URL of data holds a user, a password, options or a chain of stores, and settings "
             "are shown on pages; leave them out: credentials come from the environment "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,27 +10,30 @@ _LOCAL = ("", "file", "local")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "postgresql": 5432}
 
 
-# What is raised of a text that names nothing: a user who is not there, a zero byte, odd brackets.
-NO_PLACE = (OSError, RuntimeError, ValueError)
+# What is raised of a text that names nothing: a zero byte, odd brackets.
+NO_PLACE = (OSError, ValueError)
 
 
 def canonical_place(place: str | Path) -> str:
-    """A place as it is compared: links, `..` and `~` resolved, hosts in small letters.
+    """A place as it is compared: links and `..` of paths resolved, hosts in small letters.
 
     Args:
-      place: a path, or a URL; file:// and local:// URLs are paths. Relative paths are of the
-        folder that this process works in.
+      place: a path, as whoever opens it takes it, or a text: a path, or a URL; file:// and
+        local:// URLs are paths. Relative paths are of the folder that this process works in.
 
     Returns:
-      An absolute path or a URL, without a slash at its end. What cannot be resolved, such as
-      chained fsspec URLs (`filecache::s3://...`) and URLs with percent signs, stays as it is.
+      An absolute path or a URL, without a slash at its end. A text whose reader decides where it is
+      stays as it is: chained fsspec URLs (`filecache::s3://...`), `~`, URLs with percent signs,
+      fragments, or steps such as `..`, which are names in object storage.
 
     Raises:
-      OSError, RuntimeError, ValueError: it can be no place, or its home folder is nobody's.
+      OSError, ValueError: it can be no place.
 
-    >>> canonical_place("S3://Bucket/dpal/../other/")
-    's3://Bucket/other'
+    >>> canonical_place("S3://Bucket/dpal/"), canonical_place("s3://Bucket/dpal/../other")
+    ('s3://Bucket/dpal', 's3://Bucket/dpal/../other')
     """
+    if isinstance(place, Path):
+        return os.path.realpath(place)
     text = str(place)
     if _stays(text):
         return text
@@ -42,8 +44,7 @@ def canonical_place(place: str | Path) -> str:
         # Three slashes begin a path below the working folder, four one from the root.
         query = f"?{parts.query}" if parts.query else ""
         return f"sqlite:///{_real(parts.path[1:])}{query}"
-    path = posixpath.normpath(parts.path) if parts.path.strip("/") else ""
-    return parts._replace(netloc=_netloc(parts), path=path).geturl()
+    return parts._replace(netloc=_netloc(parts), path=parts.path.rstrip("/")).geturl()
 
 
 def is_resolved(place: str) -> bool:
@@ -52,7 +53,8 @@ def is_resolved(place: str) -> bool:
     >>> is_resolved("/srv/clinic/a.parquet"), is_resolved("/srv/clinic/../other::file")
     (True, False)
     """
-    return not _stays(place) and ".." not in place.split("/")
+    with_options = _is_url(place) and "?" in place
+    return not _stays(place) and not with_options and ".." not in place.split("/")
 
 
 def lies_in(place: str, folder: str) -> bool:
@@ -65,7 +67,16 @@ def lies_in(place: str, folder: str) -> bool:
 
 
 def _stays(text: str) -> bool:
-    return "::" in text or ("%" in text and "://" in text)
+    if "::" in text or text.startswith("~"):
+        return True
+    if not _is_url(text):
+        return False
+    parts = urlsplit(text)
+    is_local = parts.scheme in _LOCAL
+    if "%" in text or "#" in text or (is_local and "?" in text):
+        return True
+    steps = parts.path.strip("/").split("/") if parts.path.strip("/") else []
+    return not is_local and parts.scheme != "sqlite" and not {"", ".", ".."}.isdisjoint(steps)
 
 
 def _is_url(text: str) -> bool:
@@ -73,7 +84,7 @@ def _is_url(text: str) -> bool:
 
 
 def _real(path: str) -> str:
-    return os.path.realpath(Path(path).expanduser())
+    return os.path.realpath(path)
 
 
 def _netloc(parts: SplitResult) -> str:

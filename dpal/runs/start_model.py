@@ -34,6 +34,7 @@ from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ModelSpec, spec_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.runs.host import host
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources, open_validation
 from dpal.runs.recorded_settings import recorded_config
@@ -181,6 +182,7 @@ def _finished(config: PublicConfig, name: str) -> StartModel:
         campaign.validation is not None and campaign.validation.protected
     ):
         campaign = campaign.model_copy(update={"validation": config.validation})
+        host().require_allowed(campaign)  # what this run declares is about that one's records
     require_public(campaign)
     with closing(open_ledger(runtime, create=False)) as store:
         document = _sound_certificate(folder.certificate, weights, ledger=store.verified())

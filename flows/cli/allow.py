@@ -47,8 +47,8 @@ def allow(
     if settings and len(files) != 1:
         raise ConfigError("--set changes one configuration; name one FILE.yaml with it")
     place = to.absolute() if to else allow_file()
-    before = read_allow_list(place)
-    allowed = extended_for(before, [load_any(file, settings) for file in files])
+    before, configs = read_allow_list(place), [load_any(file, settings) for file in files]
+    allowed = extended_for(before, configs)
     if allowed != before:
         write_allow_list(place, allowed)
     if allowed.is_empty:
@@ -64,14 +64,22 @@ def allow(
         out.print(f"{indent}{key}: {'null' if value is None else value}{new}", markup=False)
     for mistake in faults_of(allowed):
         out.print(f"allows nothing: {mistake}", style="red", markup=False)
+    for config in configs:
+        if keys := allowed.left_open(settings_to_allow([config])):
+            out.print(
+                f"{config.name} may also run without its {', '.join(keys)}: another group allows "
+                "its files so; take them out of there",
+                style="red",
+                markup=False,
+            )
     if not allowed.is_empty:
         out.print(f"that is what runs from Prefect may use here, by {place}", markup=False)
 
 
 def extended_for(allowed: AllowList, configs: Sequence[RunConfig | WatchConfig]) -> AllowList:
-    """A list with what configurations need, each a group of its own."""
+    """A list in which each configuration fits a group: one that is there, or a new one."""
     for config in configs:
-        allowed = allowed.extended(settings_to_allow([config]), group=config.name)
+        allowed = allowed.extended(settings_to_allow([config]), name=config.name)
     return allowed
 
 

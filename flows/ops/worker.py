@@ -17,10 +17,10 @@ import anyio
 from prefect.utilities.processutils import command_to_string
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
-from dpal.config.allow_list import WORKDIR
+from dpal.config.allow_list import WORKDIR, AllowList
 from dpal.config.guarded import Guarded, GuardedSetting
 from dpal.errors import AllowListError, DpalError
-from dpal.files.urls import canonical_place
+from dpal.files.urls import NO_PLACE, canonical_place
 from flows.ops.deployments import ENTRYPOINTS, ENVIRONMENT, TRAINING_MODULES
 from flows.ops.standby import Standbys, run_in_standby
 from tasks.allow_list import ASKED_FOLDER, allow_file, read_allow_list
@@ -145,9 +145,11 @@ def folder_asked_for(deployment: DeploymentResponse) -> Path | None:
 
 
 def _may_work_in(folder: Path, here: Path) -> bool:
-    if canonical_place(folder) == canonical_place(here):
-        return True
     try:
-        return read_allow_list(allow_file()).allows(GuardedSetting(WORKDIR, folder, Guarded()))
-    except AllowListError:
+        if canonical_place(folder) == canonical_place(here):
+            return True
+        # Of no group: which one a run fits is asked later, and in that folder.
+        everywhere = AllowList(read_allow_list(allow_file()).values)
+    except (AllowListError, *NO_PLACE):
         return False
+    return everywhere.allows(GuardedSetting(WORKDIR, folder, Guarded()))

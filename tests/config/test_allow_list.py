@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -27,7 +28,7 @@ from dpal.config.vote import VoteConfig, parse_vote
 from dpal.config.watch import WatchConfig
 from dpal.errors import AllowListError, ConfigError
 from dpal.files.object_store import StoreHolds
-from flows.cli.allow import extended_for, settings_to_allow
+from flows.cli.allow import extended_for
 from tasks.allow_list import require_allowed
 from tasks.training_pool.phase_files import TrainingOrder
 from tests.conftest import having, small_values
@@ -220,7 +221,7 @@ def test_settings_that_widen_who_sees_records_are_guarded():
 def allowed(tmp_path, monkeypatch) -> AllowList:
     """What a small campaign needs, and no more."""
     monkeypatch.chdir(tmp_path)
-    return AllowList().extended(settings_to_allow([parse_config(small_values())]))
+    return extended_for(AllowList(), [parse_config(small_values())])
 
 
 def refused(allowed: AllowList, **overrides: Any) -> set[str]:
@@ -264,7 +265,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
 def test_each_switch_is_refused_unless_the_owner_has_listed_it(allowed, key):
     assert refused(allowed, **ATTACKS[key]) == {key}
     config = parse_config(small_values(**ATTACKS[key]))
-    wider = allowed.extended(guarded_settings(config))
+    wider = extended_for(allowed, [config])
     assert refused(wider, **ATTACKS[key]) == set()
     assert refused(wider) == set(), "what was allowed stays allowed"
 
@@ -272,7 +273,7 @@ def test_each_switch_is_refused_unless_the_owner_has_listed_it(allowed, key):
 def test_the_webhook_of_a_listed_label_studio_is_guarded_too(allowed):
     people = {"labeler__kind": "label_studio"}
     config = parse_config(small_values(**people))
-    allowed = allowed.extended(guarded_settings(config))
+    allowed = extended_for(allowed, [config])
     hook = {"labeler__label_studio__webhook": "http://mine:9"}
     assert refused(allowed, **people, **hook) == {"labeler.label_studio.webhook"}
     # Where nobody is asked in Label Studio, its address says nothing.
@@ -283,16 +284,35 @@ def test_the_usual_ledger_is_closed_once_another_is_listed(tmp_path, monkeypatch
     """Else a run with runtime.ledger: null would spend in a new ledger, from nothing."""
     monkeypatch.chdir(tmp_path)
     shared = {"runtime__ledger": "postgresql://dpal@db/ledger", "data__dataset": "clinic"}
-    first = AllowList().extended(guarded_settings(parse_config(small_values(**shared))))
+    first = extended_for(AllowList(), [parse_config(small_values(**shared))])
     assert refused(first, **shared) == set()
     assert refused(first) == {"runtime.ledger", "data.dataset"}
-    both = first.extended(guarded_settings(parse_config(small_values())))
+    both = extended_for(first, [parse_config(small_values())])
     assert refused(both) == refused(both, **shared) == set()
 
 
 def test_a_pool_of_several_files_is_allowed_file_by_file(allowed):
     assert refused(allowed, data__pool=["pool.parquet", "pool.parquet"]) == set()
     assert refused(allowed, data__pool=["pool.parquet", "other.parquet"]) == {"data.pool"}
+
+
+def test_a_folder_is_compared_as_runs_open_it(tmp_path, monkeypatch):
+    """Another way to write a listed one must not lead to an empty one, with a ledger of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    allowed = extended_for(AllowList(), [parse_config(small_values())])
+    for other in ("~/artifacts", f"file:{tmp_path}/artifacts", f"file://{tmp_path}/artifacts"):
+        assert refused(allowed, runtime__artifacts=other) == {"runtime.artifacts"}
+    assert refused(allowed, runtime__artifacts=f"{tmp_path}/x/../artifacts") == set()
+    store = {"runtime__store": f"file://{tmp_path}/store"}
+    allowed = extended_for(allowed, [parse_config(small_values(**store))])
+    assert refused(allowed, **store) == set()
+    assert refused(allowed, runtime__store=f"file://{tmp_path}/x/../store") == set()
+    with pytest.raises(ConfigError):
+        parse_config(small_values(runtime__store=f"file://{tmp_path}/store#/../web"))
+    # The owner's own `~` is that of the list.
+    listed = AllowList({**allowed.together["small"], "runtime.artifacts": ("~/artifacts",)})
+    assert refused(listed) == set()
 
 
 def test_only_a_slash_at_the_end_opens_what_is_below(tmp_path, monkeypatch):
@@ -318,6 +338,8 @@ def test_only_a_slash_at_the_end_opens_what_is_below(tmp_path, monkeypatch):
         (below, f"{inside}/a\0.parquet"),
         (stored, "s3://bucket/in/%2e%2e/out.parquet"),
         (stored, "s3://bucket/in/../out.parquet"),
+        (stored, "s3://bucket/public/../in/a.parquet"),
+        (stored, "s3://bucket/in//../a.parquet"),
     ):
         assert refused(allowed, data__pool=place) == {"data.pool"}
     assert refused(stored, data__pool="s3://bucket/in/a.parquet") == set()
@@ -333,8 +355,8 @@ def test_improvements_and_votes_are_guarded_like_campaigns(tmp_path, monkeypatch
     votes = parse_pate(
         {"kind": "pate", "name": "votes", "baselines": {"run": ["dp_sgd", "non_private"]}}
     )
-    allowed = AllowList().extended(guarded_settings(votes))
-    assert allowed.values["baselines.run"] == ("non_private",)
+    allowed = extended_for(AllowList(), [votes])
+    assert allowed.together["votes"]["baselines.run"] == ("non_private",)
 
 
 def test_what_is_said_of_one_configuration_does_not_hold_for_another(tmp_path, monkeypatch):
@@ -344,12 +366,13 @@ def test_what_is_said_of_one_configuration_does_not_hold_for_another(tmp_path, m
         "data__dataset": "clinic", "validation": {"protected": True},
     }  # fmt: skip
     demo = {"name": "demo", "runtime__artifacts": "demo"}
-    allowed = AllowList({"labeler.trusted_page": (True,)})
+    allowed = AllowList()
     for values in (clinic, demo):
         allowed = extended_for(allowed, [parse_config(small_values(**values))])
     assert refused(allowed, **clinic) == refused(allowed, **demo) == set()
     assert refused(allowed, **{**demo, "name": "any", "privacy__epsilon": 1}) == set()
-    assert refused(allowed, **clinic, labeler__trusted_page=True) == set(), "holds for all"
+    for_all = replace(allowed, values={"labeler.trusted_page": (True,)})
+    assert refused(for_all, **clinic, labeler__trusted_page=True) == set()
     # Its validation set is not public because another is, and its limit is not left out.
     public = {"validation": small_values()["validation"]}
     assert refused(allowed, **{**clinic, **public}) == {"validation.public"}
@@ -361,13 +384,40 @@ def test_what_is_said_of_one_configuration_does_not_hold_for_another(tmp_path, m
     again = extended_for(allowed, [parse_config(small_values(**clinic, **stored))])
     assert refused(again, **clinic, **stored) == refused(again, **clinic) == set()
     assert refused(again, **demo, **stored) == {"runtime.store"}
+    assert list(again.together) == ["clinic", "demo", "clinic-2"]
+    # Of the same name, tried on public records at first: neither holds for the other's files.
+    sample = {**clinic, "data__validation": "sample.parquet", "data__dataset": None, **public}
+    tried = extended_for(AllowList(), [parse_config(small_values(**sample))])
+    both = extended_for(tried, [parse_config(small_values(**clinic))])
+    assert refused(both, **sample) == refused(both, **clinic) == set()
+    assert refused(both, **{**clinic, **public}) == {"validation.public"}
+    unregistered = parse_config(small_values(**{**clinic, "data__dataset": None}))
+    assert refused(both, **{**clinic, "data__dataset": None})
+    assert both.left_open(guarded_settings(parse_config(small_values(**clinic)))) == []
+    wider = extended_for(both, [unregistered])
+    assert wider.left_open(guarded_settings(parse_config(small_values(**clinic)))) == [
+        "data.dataset"
+    ]
+
+
+def test_a_list_without_groups_holds_as_it_did_and_is_no_part_of_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flat = extended_for(AllowList(), [parse_config(small_values())]).together["small"]
+    before = AllowList({**flat, "workdir": ("/srv/",)})
+    assert refused(before) == set()
+    theirs = {"name": "theirs", "data__pool": "theirs.parquet", "data__dataset": "theirs"}
+    after = extended_for(before, [parse_config(small_values(**theirs))])
+    assert list(after.together) == ["earlier", "theirs"] and list(after.values) == ["workdir"]
+    assert refused(after) == refused(after, **theirs) == set()
+    assert refused(after, **{**theirs, "data__dataset": None})
+    assert refused(after, data__pool="theirs.parquet")
 
 
 def test_budgets_of_teachers_cannot_be_left_out_where_they_are_listed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = {"kind": "vote", "name": "votes", "ballots": {"files": ["ballots.parquet"]},
               "privacy": {"records": 50, "budgets": "budgets.parquet"}}  # fmt: skip
-    allowed = AllowList().extended(guarded_settings(parse_vote(values)))
+    allowed = extended_for(AllowList(), [parse_vote(values)])
     assert allowed.refused(guarded_settings(parse_vote(values))) == []
     values["privacy"] = {"records": 50}
     [left_out] = allowed.refused(guarded_settings(parse_vote(values)))

@@ -111,8 +111,12 @@ def test_no_flow_starts_without_a_list(flow_name, owners_file):
     assert not Path("artifacts").exists()
 
 
-def test_the_refusal_is_one_sentence_with_the_line_that_is_missing(owners_file):
+@pytest.mark.parametrize("in_groups", [False, True])
+def test_the_refusal_is_one_sentence_with_what_is_missing(in_groups, owners_file):
     allow(parse_config(small_values()))
+    if not in_groups:
+        flat = read_allow_list(owners_file).together["small"]
+        write_allow_list(owners_file, AllowList(flat))
     loot = {"runtime__store": "s3://mine/loot", "runtime__store_holds": "everything"}
     with pytest.raises(NotAllowed) as refused:
         run_deployed("campaign", config=campaign(**loot))
@@ -122,7 +126,10 @@ def test_the_refusal_is_one_sentence_with_the_line_that_is_missing(owners_file):
     assert refused.value.others == 1
     line = yaml.safe_load(refused.value.line)
     assert line == {"runtime.store": ["s3://mine/loot"]}
-    assert f"`{refused.value.line}` in {owners_file}" in said
+    # Of groups a line by itself would hold for all of them.
+    assert (refused.value.line in said) == (not in_groups)
+    assert (refused.value.group == "small") == in_groups
+    assert str(owners_file) in said
 
 
 def test_an_order_to_train_is_held_to_the_workers_own_list(owners_file):

@@ -91,11 +91,12 @@ def test_a_book_that_is_not_public_is_refused(book):
     assert "public: true" in done.stderr
 
 
-def test_records_of_a_data_set_are_in_no_book(book):
-    registered = call(
-        "data", "register", "mine", "pool.parquet", "--epsilon", "8", "--delta", "1e-4"
-    )
-    assert registered.returncode == 0, registered.stderr
+@pytest.mark.parametrize("registered", ["pool.parquet", "validation.parquet"])
+def test_records_of_a_data_set_are_in_no_book(registered, book):
+    """Those that models learn from, and those that they are judged on."""
+    limit = ("--epsilon", "8", "--delta", "1e-4")
+    done = call("data", "register", "mine", registered, *limit)
+    assert done.returncode == 0, done.stderr
     result = call("book", "tiny.yaml", "--data", ".")
     (said,) = (line for line in result.stderr.splitlines() if line.startswith("dpal: "))
     assert result.returncode == 2 and "data set mine" in said
