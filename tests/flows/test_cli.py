@@ -211,6 +211,7 @@ def test_a_campaign_from_run_to_tampering(called, campaign):
 
 def test_doctor_finds_what_is_missing(called, workplace, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("DPAL_ALLOW", str(workplace / "no-list.yaml"))
     write_config(workplace / "c.yaml")
     healthy = called("doctor", "--config", "c.yaml")
     assert healthy.returncode == 0, healthy.stdout
