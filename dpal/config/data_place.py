@@ -16,10 +16,15 @@ def _place(value: object) -> Place:
     raise ValueError("a path or a URL is needed")
 
 
+def _written(value: object) -> str | list[str]:
+    """As JSON has it. Of a place or several, pydantic hands the list to what writes a place."""
+    return [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
+
+
 # In forms it is a path, as it always was.
 DataPlace = Annotated[
     Place,
     PlainValidator(_place),
-    PlainSerializer(str, when_used="json"),
+    PlainSerializer(_written, when_used="json"),
     WithJsonSchema({"format": "path", "type": "string"}),
 ]

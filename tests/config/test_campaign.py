@@ -365,3 +365,11 @@ def test_every_acquisition_can_be_wished_for_or_left_open():
     assert (named.acquisition.value, named.privacy.selection_epsilon) == ("random", None)
     assert not named.is_to_be_chosen
     assert auto.settled(Acquisition.MARGIN).privacy.selection_epsilon == 1
+
+
+def test_several_files_of_a_pool_are_a_list_again_once_they_were_written_down():
+    pools = ["january.parquet", "s3://bucket/march.parquet"]
+    config = parse_config(small_values(data__pool=pools))
+    written = config.model_dump(mode="json")
+    assert written["data"]["pool"] == pools
+    assert parse_config(written).data.pool == config.data.pool
