@@ -218,9 +218,6 @@ def require_status() -> None:
             assert ("finished" in row.split()) is is_done(name), (name, row)
 
 
-# Found on 2026-11-27, and not mended yet: with a pool of several files some step of private voting
-# takes the list's text for a path, so that the account is not finished.
-@pytest.mark.xfail(reason="private voting on a pool of several files is not finished")
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(one.__name__ for one in order))
 def test_in_whatever_order_the_limit_is_kept_and_nothing_is_stuck(clinic, order):
