@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpal.book.book_run import open_book, require_nobodys_data_set, while_time_is_left
+from dpal.book.book_run import open_book, require_no_registered_records, while_time_is_left
 from dpal.book.results import CELLS, CellResult
 from dpal.book.run_cell import CellOrder
 from dpal.book.write_book import write_book
@@ -56,7 +56,7 @@ def make_book(
     require_remote(runtime)
     run = open_book(file, data, runtime.artifacts, only=only, seeds=seeds)
     with lock_folder(run.folder):
-        require_nobodys_data_set(run, runtime)
+        require_no_registered_records(run, runtime)
         reach_tracking_of_book(runtime)
         orders = while_time_is_left(run.orders(), seconds, clock=time.monotonic)
         for order, result in made_side_by_side(_CELL, orders, parallel=parallel):

@@ -78,7 +78,7 @@ class BookRun:
         shutil.copytree(self.folder / FIGURES, target / FIGURES, dirs_exist_ok=True)
 
 
-def require_nobodys_data_set(run: BookRun, runtime: RuntimeConfig) -> None:
+def require_no_registered_records(run: BookRun, runtime: RuntimeConfig) -> None:
     """Requires that no record of a book is one of a registered data set, as all of it is published.
 
     Args:

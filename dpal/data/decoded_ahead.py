@@ -39,10 +39,8 @@ def one_ahead(values: Generator[Value, None, None]) -> Generator[Value, None, No
             coming = thread.submit(next, values, _END)
             yield value  # type: ignore[misc]  # whatever is not the end
             del value
-    except (Exception, GeneratorExit):
-        raise
-    except BaseException:
-        waits = False
+    except BaseException as error:
+        waits = isinstance(error, Exception | GeneratorExit)
         raise
     finally:
         thread.shutdown(wait=waits, cancel_futures=True)

@@ -35,7 +35,7 @@ def canonical_place(place: str | Path) -> str:
     if isinstance(place, Path):
         return os.path.realpath(place)
     text = str(place)
-    if _stays(text):
+    if _reader_decides(text):
         return text
     parts = urlsplit(text) if _is_url(text) else SplitResult("", "", text, "", "")
     if parts.scheme in _LOCAL and parts.netloc in ("", "localhost"):
@@ -54,7 +54,7 @@ def is_resolved(place: str) -> bool:
     (True, False)
     """
     with_options = _is_url(place) and "?" in place
-    return not _stays(place) and not with_options and ".." not in place.split("/")
+    return not _reader_decides(place) and not with_options and ".." not in place.split("/")
 
 
 def lies_in(place: str, folder: str) -> bool:
@@ -66,7 +66,7 @@ def lies_in(place: str, folder: str) -> bool:
     return place == folder or place.startswith(folder.rstrip("/") + "/")
 
 
-def _stays(text: str) -> bool:
+def _reader_decides(text: str) -> bool:
     if "::" in text or text.startswith("~"):
         return True
     if not _is_url(text):
