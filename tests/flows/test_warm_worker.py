@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from flows.ops import standby_process
+from tests.conftest import write_config
 from tests.flows.pooling import LONG, Site, await_true, kill, site_in, training_process
 
 pytestmark = pytest.mark.slow
@@ -98,8 +99,10 @@ def test_what_the_owner_does_not_allow_is_refused_in_a_standby_as_well(site):
 
 def test_nothing_of_one_run_is_in_the_next_ones_memory(site):
     # In a folder of its own, as campaigns of one folder share a ledger, and read it.
-    apart = {"runtime__artifacts": "apart", "runtime__training_pool": "gpu"}
-    first = site.campaign("alphaalpha", schedule__queries=[], **apart)
+    apart: dict[str, Any] = {"runtime__artifacts": "apart", "runtime__training_pool": "gpu"}
+    # And of another name than its run: the owner's list names files, and every run reads it.
+    apart |= {"name": "alphaalpha", "schedule__queries": []}
+    first = site.listed(write_config(site.folder / "first.yaml", **apart))
     second, worker = site.campaign("betabeta", **LONG), site.worker()
     assert first.run().wait(500) == 0, first.said
     earlier = site.trainings("alphaalpha")[0]
