@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.capc.ballot_rules import BallotRule
+from dpal.capc.ballots_by_comparison import BallotRule
 from dpal.capc.base_transfers import POINT_BYTES, TRANSFERS
 from dpal.capc.ring import Ring
 from dpal.capc.terms import QueryBatch

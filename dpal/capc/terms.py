@@ -13,7 +13,7 @@ from dpal import check
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
 from dpal.accounting.votes.scaled_ballots import MOST_SCALED_SIGMA
 from dpal.canonical import LATER
-from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule, require_outcomes
+from dpal.capc.ballots_by_comparison import LARGEST_BIAS, BallotRule, ballot_rule, require_outcomes
 from dpal.capc.ring import MOST_FEATURES
 from dpal.errors import ParameterError
 from dpal.mechanisms.skellam import LARGEST_VARIANCE, skellam_noise
@@ -79,7 +79,7 @@ class Terms(_InMode):
       batches: that may ever be asked, by all who ask together.
       epsilon: what all of them may tell of a record of any site, at most.
       delta: failure probability of that.
-      mechanism: what sites vote on, one of `dpal.capc.ballot_rules.MECHANISMS`.
+      mechanism: what sites vote on, one of `dpal.capc.ballots_by_comparison.MECHANISMS`.
       limit: positives of a ballot, at most, where the mechanism has one; of scaled ballots their
         norm.
       mode: who computes what sites' models say, and how.

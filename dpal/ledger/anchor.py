@@ -7,29 +7,19 @@ the last entry written from here.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
-
-from dpal.canonical import canonical_json
-from dpal.errors import AnchorError, LedgerError, LedgerTampered, ParameterError, StorageError
-from dpal.files.atomic_writes import make_private, write_text
+from dpal.errors import AnchorError, LedgerError, LedgerTampered
+from dpal.files.atomic_writes import write_text
 from dpal.ledger.chain import VerifiedPrefix, known_keys
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
+from dpal.ledger.signing_key import SigningKey, is_signed, one_process
 
-_KEY, _LOCK = "anchor.key", ".lock"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -78,28 +68,15 @@ def identity_of(entries: Sequence[Entry]) -> str:
 
 
 class Anchors:
-    """A folder of anchors, one file for each ledger, and the key that signs them."""
+    """A folder of anchors, one file for each ledger.
+
+    Attributes:
+      folder: where they are.
+      key: which signs them, in the same folder.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def public_key(self) -> str:
-        """The public half of this machine's key, made on first use; hexadecimal."""
-        return self._key().public_key().public_bytes_raw().hex()
-
-    def has_key(self) -> bool:
-        """Whether this machine's key was made already."""
-        return (self.folder / _KEY).is_file()
-
-    def sign(self, message: bytes) -> bytes:
-        """The signature of a message by this machine's key.
-
-        An anchor is canonical JSON and begins with a brace; a message must begin otherwise, so
-        that no signature of one passes for one of the other (DSSE's begin with "DSSEv1 ").
-        """
-        if message.startswith(b"{"):
-            raise ParameterError("a message that looks like an anchor is not signed")
-        return self._key().sign(message)
+        self.folder, self.key = folder, SigningKey(folder)
 
     def read(self, identity: str) -> Any:
         """What a ledger's anchor says: None without one, an empty object if it is damaged."""
@@ -122,19 +99,15 @@ class Anchors:
         any that this machine's own key did not sign just so, for this very ledger.
         """
         anchor = self.authentic(identity)
-        if anchor is None or not anchor.topics or not self.has_key():
+        if anchor is None or not anchor.topics or not self.key.exists():
             return None
-        if anchor.key != self.public_key():
+        if anchor.key != self.key.public_key():
             return None
         return VerifiedPrefix(sequence=anchor.sequence, digest=anchor.digest, topics=anchor.topics)
 
-    def signed(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Adds this machine's public key and its signature."""
-        return _signed(self._key(), content)
-
     def begin(self, identity: str) -> None:
         """Anchors a ledger before its first entry."""
-        self._write(self._key(), identity, 0, GENESIS, "", "")
+        self._write(identity, self._signed(identity, 0, GENESIS, "", ""))
 
     def advance(self, identity: str, entry: Entry, *, topics: str = "", anew: bool = False) -> None:
         """Remembers an entry, unless a later one is remembered already.
@@ -149,11 +122,12 @@ class Anchors:
           StorageError: it cannot be written; the entry stays in the ledger, which is then
             ahead of its anchor, and that is allowed.
         """
-        key = self._key()
-        with self._locked():
+        # Before the block below, as a key is made in one of its own.
+        signed = self._signed(identity, entry.sequence, entry.digest, entry.recorded_at, topics)
+        with one_process(self.folder):  # so that no anchor runs backwards
             remembered = _parse(self.read(identity))
             if anew or remembered is None or remembered.sequence < entry.sequence:
-                self._write(key, identity, entry.sequence, entry.digest, entry.recorded_at, topics)
+                self._write(identity, signed)
 
     def require(
         self,
@@ -204,7 +178,7 @@ class Anchors:
           LedgerError: there is nothing to vouch for.
           AnchorError: an anchor proves a loss that `despite` does not name.
         """
-        key = self.public_key()
+        key = self.key.public_key()
         finding, anchor = _examine(entries, self.read(identity_of(entries)), key, accepted)
         if finding is None and not otherwise:
             raise LedgerError(
@@ -226,73 +200,22 @@ class Anchors:
             "head": {"sequence": entries[-1].sequence, "digest": entries[-1].digest},
         }
 
-    def _write(
-        self,
-        key: Ed25519PrivateKey,
-        identity: str,
-        sequence: int,
-        digest: str,
-        recorded_at: str,
-        topics: str,
-    ) -> None:
+    def _signed(
+        self, identity: str, sequence: int, digest: str, recorded_at: str, topics: str
+    ) -> dict[str, Any]:
         fields = {
             "identity": identity,
             "sequence": sequence,
             "digest": digest,
             "recorded_at": recorded_at,
-            **({"topics": topics} if topics else {}),
         }
-        write_text(self._path(identity), json.dumps(_signed(key, fields), indent=2) + "\n")
+        return self.key.signed(fields | ({"topics": topics} if topics else {}))
 
-    def _key(self) -> Ed25519PrivateKey:
-        path = self.folder / _KEY
-        if not path.exists():
-            with self._locked():
-                if not path.exists():  # else another process was quicker
-                    write_text(path, Ed25519PrivateKey.generate().private_bytes_raw().hex())
-        try:
-            return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text("ascii")))
-        except (OSError, ValueError) as error:
-            raise LedgerError.before_release(
-                f"{path} is no signing key; restore it, or remove it and vouch for the ledger: "
-                "dpal ledger adopt DIR --reason TEXT"
-            ) from error
+    def _write(self, identity: str, signed: dict[str, Any]) -> None:
+        write_text(self._path(identity), json.dumps(signed, indent=2) + "\n")
 
     def _path(self, identity: str) -> Path:
         return self.folder / f"{identity}.json"
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One process at a time, so that an anchor never runs backwards."""
-        path = self.folder / _LOCK
-        try:
-            make_private(self.folder)
-            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as error:
-            raise StorageError(str(path), error.strerror or type(error).__name__) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
-
-
-def is_signed(content: Any) -> bool:
-    """Whether an object is as the holder of the key that it names signed it."""
-    if not isinstance(content, dict) or not {"key", "signature"} <= content.keys():
-        return False
-    fields = {name: value for name, value in content.items() if name != "signature"}
-    try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(content["key"])))
-        key.verify(bytes.fromhex(str(content["signature"])), canonical_json(fields).encode())
-    except (InvalidSignature, ValueError):
-        return False
-    return True
-
-
-def _signed(key: Ed25519PrivateKey, content: dict[str, Any]) -> dict[str, Any]:
-    fields = {**content, "key": key.public_key().public_bytes_raw().hex()}
-    return {**fields, "signature": key.sign(canonical_json(fields).encode()).hex()}
 
 
 def _parse(content: Any) -> Anchor | None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from dpal.errors import AnchorError
 from dpal.files.atomic_writes import write_text
-from dpal.ledger.anchor import Anchor, Anchors, is_signed
+from dpal.ledger.anchor import Anchor, Anchors
+from dpal.ledger.signing_key import is_signed
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Places:
             identities = [] if anew else self._read(place)
             if identity not in identities:
                 content = {"place": place, "identities": [*identities, identity]}
-                text = json.dumps(self.anchors.signed(content), indent=2)
+                text = json.dumps(self.anchors.key.signed(content), indent=2)
                 write_text(self._path(place), text + "\n")
 
     def _is_another(self, identity: str) -> bool:

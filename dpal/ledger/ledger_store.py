@@ -106,7 +106,7 @@ class LedgerStore:
     @property
     def keeper(self) -> str:
         """Public key of the anchors here: which machine and person writes; empty without."""
-        return "" if self._anchors is None else self._anchors.public_key()
+        return "" if self._anchors is None else self._anchors.key.public_key()
 
     def close(self) -> None:
         """Closes all connections."""
@@ -140,7 +140,7 @@ class LedgerStore:
             if self._anchors is not None and self._places is not None:
                 identity = identity_of([entries.first])
                 remembered = self._anchors.read(identity)
-                key = self._anchors.public_key()
+                key = self._anchors.key.public_key()
                 self._anchors.require(
                     self.name, entries, remembered, key=key, accepted=entries.keys
                 )
@@ -212,7 +212,7 @@ class LedgerStore:
         if despite != lost.digest:
             raise AnchorError(self.name, "lost", lost.sequence, lost.digest)
         body = {
-            "key": anchors.public_key(),
+            "key": anchors.key.public_key(),
             "reason": reason,
             "found": "lost",
             "despite": despite,
@@ -269,7 +269,8 @@ class LedgerStore:
             return None
         if self._anchors is not None and self._places is not None:
             self._places.require_known(identity)
-            if self._anchors.verified(identity) is None or self._anchors.public_key() not in keys:
+            own = self._anchors.key.public_key()
+            if self._anchors.verified(identity) is None or own not in keys:
                 return None
         return found
 
@@ -388,7 +389,7 @@ class LedgerStore:
                 self._verified = verify_from_start(connection)
 
     def _open(self, so_far: EntriesSoFar) -> None:
-        key = None if self._anchors is None else self._anchors.public_key()
+        key = None if self._anchors is None else self._anchors.key.public_key()
         identity = secrets.token_hex(16)
         body = {"identity": identity, "anchor_key": key}
         _follow(so_far, "", EntryKind.OPEN, "", body, self._today().isoformat())

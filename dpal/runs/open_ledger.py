@@ -30,7 +30,7 @@ def open_ledger(runtime: RuntimeConfig, *, create: bool = True) -> LedgerStore:
 
 
 def anchors_of(runtime: RuntimeConfig) -> Anchors:
-    """Finds this user's anchors, and the key that signs them, certificates and exports.
+    """Finds this user's anchors; their key also signs certificates and exports.
 
     Raises:
       ConfigError: they would be inside of the artifacts folder.
@@ -56,7 +56,7 @@ def key_word(runtime: RuntimeConfig) -> str:
     `own` is the key of this user's own anchors. Other anchors are named by nothing that a folder
     of campaigns says, as that may be a stranger's.
     """
-    return "own" if runtime.anchors is None else anchors_of(runtime).public_key()
+    return "own" if runtime.anchors is None else anchors_of(runtime).key.public_key()
 
 
 def runtime_of(place: CampaignFolder | Path | None) -> RuntimeConfig:

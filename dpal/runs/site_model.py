@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.capc.ballot_rules import ballot_rule
+from dpal.capc.ballots_by_comparison import ballot_rule
 from dpal.capc.terms import Features, SiteModel, Terms
 from dpal.errors import DataError
 from dpal.files.atomic_writes import atomic_write

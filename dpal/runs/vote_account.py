@@ -46,7 +46,7 @@ from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.charged_by_outcome import release_charged_by_outcome
 from dpal.voting.cost_bounded import release_within
 from dpal.voting.draw_from_votes import UNANSWERED, Released, release
-from dpal.voting.gated_labels import Dependencies, release_with_gate
+from dpal.voting.gate_label_first import Dependencies, release_with_gate
 from dpal.voting.individual_budgets import release_by_budgets
 from dpal.voting.mechanism_advice import LabelStatistics, noisy_summary
 from dpal.voting.public_consensus import release_by_consensus

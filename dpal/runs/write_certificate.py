@@ -11,6 +11,7 @@ from typing import Any
 from dpal.canonical import file_digest, plain
 from dpal.certificate.author import Trust, author_of, ledger_keys
 from dpal.certificate.checks import any_failed
+from dpal.certificate.dsse import Signer
 from dpal.certificate.exports import head_of, sign_export
 from dpal.certificate.make_campaign_certificate import certificate_of, text_to_keep
 from dpal.certificate.read_and_seal import read_certificate
@@ -19,7 +20,6 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.errors import CertificateError
 from dpal.files.artifacts import CampaignFolder, signature_of
 from dpal.files.atomic_writes import write_text, write_together
-from dpal.ledger.anchor import Anchors
 from dpal.ledger.chain import known_keys
 from dpal.ledger.entries import Entry
 from dpal.runs.campaign import Campaign
@@ -57,7 +57,7 @@ def keep_certificate(
     path, beside = folder.certificate, folder.signature
     before, kept_signature = _text_of(path), _text_of(beside)
     text = text_to_keep(certified, before)
-    signature = _signature(read_certificate(text), kept_signature, anchors_of(runtime))
+    signature = _signature(read_certificate(text), kept_signature, anchors_of(runtime).key)
     # Together, as one without the other would look like a forgery.
     texts = {path: (before, text), beside: (kept_signature, signature)}
     changed = {file.name: new for file, (old, new) in texts.items() if new and new != old}
@@ -93,7 +93,7 @@ def sign_files(
       The signature's file; None where the ledger, or this machine's key of it, is not known, and
       then no older signature stays.
     """
-    to, signer = signature_of(files[0]), anchors_of(runtime)
+    to, signer = signature_of(files[0]), anchors_of(runtime).key
     shown = [entry for entry in ledger if upto is None or entry.sequence <= upto]
     if not shown or signer.public_key() not in known_keys(ledger):
         to.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def sign_files(
     return to
 
 
-def _signature(document: dict[str, Any], kept_signature: str | None, signer: Anchors) -> str | None:
+def _signature(document: dict[str, Any], kept_signature: str | None, signer: Signer) -> str | None:
     """The signature that is there, where it holds; else one by this machine's key, if it may."""
     if kept_signature is not None and not any_failed(
         [author_of(document, kept_signature, Trust()).check]

@@ -20,7 +20,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
 from dpal.voting.ballots import Ballots, Choices, require_fitting
-from dpal.voting.gated_labels import Dependencies
+from dpal.voting.gate_label_first import Dependencies
 from dpal.voting.label_dependencies import answered_chances
 
 Floats = NDArray[np.float64]

@@ -1,7 +1,7 @@
 """Which labels are absent together, and what a gate is worth: from public labeled records.
 
 A label that is nearly always absent where a gate is need not be asked there
-(`dpal.voting.gated_labels`). How often it is, the matrix says; but where a label is rare it is
+(`dpal.voting.gate_label_first`). How often it is, the matrix says; but where a label is rare it is
 absent nearly everywhere, so a large entry alone says little. What a gate costs is the share of
 its dependents' positives that it makes negative, and that stands beside what it saves.
 
@@ -19,7 +19,7 @@ from dpal import check
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
-from dpal.voting.gated_labels import Dependencies
+from dpal.voting.gate_label_first import Dependencies
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from dpal.certificate.author import Trust
 from dpal.certificate.dsse import public_key_from
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import CertificateError, DpalError
-from dpal.ledger.anchor import Anchors
+from dpal.ledger.signing_key import SigningKey
 
 OWN = "own"
 
@@ -65,13 +65,13 @@ def own_key(folder: Path | None = None) -> str:
             "--key KEY"
         ) from error
     # Not what a campaign's folder says of its anchors: that folder may be a stranger's.
-    anchors = anchors_of(RuntimeConfig()) if folder is None else Anchors(folder.expanduser())
-    if not anchors.has_key():
+    key = anchors_of(RuntimeConfig()).key if folder is None else SigningKey(folder.expanduser())
+    if not key.exists():
         raise CertificateError(
-            f"this machine has no key yet (there is none in {anchors.folder}): it is made when a "
+            f"this machine has no key yet (there is none in {key.folder}): it is made when a "
             "campaign first runs here; name the data owner's key with --key KEY"
         )
-    return anchors.public_key()
+    return key.public_key()
 
 
 def is_own(key: str | None) -> bool:

@@ -165,7 +165,7 @@ def _show_agreement(folder: CampaignFolder) -> None:
 
 def _show_figures(queries: Mapping[str, LabelingFigures]) -> None:
     """For this terminal alone, as all that is said here of how many were selected."""
-    from dpal.reports.labeling_table import agreement_table, label_time_table
+    from dpal.reports.annotator_tables import agreement_table, label_time_table
 
     for shown in (agreement_table(queries), label_time_table(queries)):
         if shown.rows:

@@ -29,7 +29,7 @@ from dpal.runs.vote_request import VoteRequest
 from dpal.voting.ballots import Ballots, votes_for
 from dpal.voting.expected_answers import expected_answers, expected_with_gate
 from dpal.voting.flip_rate import turned_by_noise
-from dpal.voting.gated_labels import Dependencies
+from dpal.voting.gate_label_first import Dependencies
 from flows.cli.sweep_values import sweep_values
 
 _SWEPT = ("sigma", "limit", "epsilon", "queries", "answer_from", "threshold", "threshold_sigma")

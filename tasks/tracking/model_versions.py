@@ -150,8 +150,8 @@ def _promoted(run: Run[Any], uri: str, verdict: ChampionVerdict) -> ChampionVerd
             model=fetched.model,
             no_pool="no part of a rule",
         )
-        anchors = anchors_of(run.runtime)
-        trust = Trust(keys={anchors.public_key(): "this machine's own key"}, exclusive=True)
+        key = anchors_of(run.runtime).key.public_key()
+        trust = Trust(keys={key: "this machine's own key"}, exclusive=True)
         author = author_of(fetched.certificate, fetched.signature, trust, ledger=entries)
         checks.append(author.check)
         failed = [check.detail for check in checks if check.outcome is CheckOutcome.FAILED]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpal.accounting.events import SkellamCounts, SkellamScaledCounts
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.capc import ballot_rules, messages, strict_messages, strict_querier
+from dpal.capc import ballots_by_comparison, messages, strict_messages, strict_querier
 from dpal.capc.account import (
     batch_event,
     bytes_of_batch,
@@ -20,7 +20,7 @@ from dpal.capc.account import (
     certified_account,
     epsilon_of_batches,
 )
-from dpal.capc.ballot_rules import ballot_rule
+from dpal.capc.ballots_by_comparison import ballot_rule
 from dpal.capc.batch_start import start_guardian, start_querier, start_site
 from dpal.capc.frames import largest_frame
 from dpal.capc.messages import LastDeal, Message, PaddedVotes
@@ -446,4 +446,4 @@ def test_who_asks_knows_from_when_on_a_batch_may_be_charged(votes):
 
 
 def test_all_mechanisms_are_tried():
-    assert {kind["mechanism"] for kind in MECHANISMS} == set(ballot_rules.MECHANISMS)
+    assert {kind["mechanism"] for kind in MECHANISMS} == set(ballots_by_comparison.MECHANISMS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.capc.ballot_rules import ballot_rule
+from dpal.capc.ballots_by_comparison import ballot_rule
 from dpal.capc.ring import to_ring
 from dpal.capc.strict_sizes import StrictSizes
 from dpal.capc.transfer_extension import FEATURES, RowHash

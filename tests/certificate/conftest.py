@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
-from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import Entry
+from dpal.ledger.signing_key import SigningKey
 from dpal.planning.campaign_plan import Plan
 from tests.certificate.certifying import certified, plan_of, run
 from tests.certificate.kinds import KINDS, MAKERS, Certified
@@ -18,8 +18,8 @@ class Finished:
     def __init__(self, place: Path, plan: Plan, file: Path, entries: list[Entry]) -> None:
         self.place, self.plan, self.file, self.entries = place, plan, file, entries
         self.document = certified(entries, plan)
-        self.anchors = Anchors(place / "anchors")
-        self.key = self.anchors.public_key()
+        self.signer = SigningKey(place / "anchors")
+        self.key = self.signer.public_key()
 
     def __repr__(self) -> str:  # a failing property would print all of it
         return f"Finished({self.place.name})"
@@ -27,7 +27,7 @@ class Finished:
     @property
     def signature(self) -> str:
         """By the key that the ledger was opened with."""
-        return sign_statement(certificate_statement(self.document, self.key), self.anchors)
+        return sign_statement(certificate_statement(self.document, self.key), self.signer)
 
 
 def finished(place: Path, mode: str) -> Finished:

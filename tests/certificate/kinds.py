@@ -19,10 +19,10 @@ from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
 from dpal.certificate.kinds.voting import voting_certificate
 from dpal.certificate.read_and_seal import read_certificate, to_text
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
-from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import Entry
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
+from dpal.ledger.signing_key import SigningKey
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.improvement_plan import ImprovementPlan, ImprovementSpec
 from dpal.planning.public_selection import (
@@ -66,19 +66,19 @@ class Certified:
         return f"Certified({self.kind})"
 
     @property
-    def anchors(self) -> Anchors:
+    def signer(self) -> SigningKey:
         """Holds the key that the ledger was opened with."""
-        return Anchors(self.place / "anchors")
+        return SigningKey(self.place / "anchors")
 
     @property
     def key(self) -> str:
         """The data owner's public key."""
-        return self.anchors.public_key()
+        return self.signer.public_key()
 
     @property
     def signature(self) -> str:
         """By the data owner."""
-        return sign_statement(certificate_statement(self.document, self.key), self.anchors)
+        return sign_statement(certificate_statement(self.document, self.key), self.signer)
 
 
 def near(place: Path, *, delta: float = 1 / 6000) -> Certified:

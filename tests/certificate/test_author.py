@@ -36,8 +36,8 @@ from dpal.certificate.signed_statement import (
 )
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import CertificateError, ParameterError
-from dpal.ledger.anchor import Anchors
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.ledger.signing_key import SigningKey
 from tests.certificate.certifying import certified, failures, forged, opened, plan_of, run
 
 
@@ -61,7 +61,7 @@ def test_the_owner_is_known_by_the_key_and_by_nothing_else(certificate, trust, t
         CheckOutcome.UNCHECKED,
         certificate.key,
     )
-    other = Anchors(tmp_path).public_key()
+    other = SigningKey(tmp_path).public_key()
     named = author_of(document, signature, Trust(keys={other: "another"}, exclusive=True))
     assert (named.known, outcome(named)) == (False, CheckOutcome.FAILED)
     shown = author_of(document, signature, Trust(keys={other: "another"}))
@@ -71,8 +71,8 @@ def test_the_owner_is_known_by_the_key_and_by_nothing_else(certificate, trust, t
 def test_a_forger_with_a_ledger_of_his_own_stays_unknown(visible, tmp_path):
     """Everything is made anew around a file, and signed: it passes, by nobody's key."""
     _, entries = run(tmp_path, visible.plan)
-    document, anchors = certified(entries, visible.plan), Anchors(tmp_path / "anchors")
-    signature = sign_statement(certificate_statement(document, anchors.public_key()), anchors)
+    document, signer = certified(entries, visible.plan), SigningKey(tmp_path / "anchors")
+    signature = sign_statement(certificate_statement(document, signer.public_key()), signer)
     assert failures(verify_certificate(document, ledger=entries)) == {}
     assert outcome(author_of(document, signature, Trust())) is CheckOutcome.UNCHECKED
     owner = Trust(keys={visible.key: "the owner"}, exclusive=True)
@@ -81,7 +81,7 @@ def test_a_forger_with_a_ledger_of_his_own_stays_unknown(visible, tmp_path):
 
 def test_a_forger_who_names_the_owners_key_cannot_sign(visible, tmp_path):
     """The true ledger's first entry, and a statement that names its key."""
-    forger = Anchors(tmp_path)
+    forger = SigningKey(tmp_path)
     as_owner = certificate_statement(visible.document, visible.key)
     author = author_of(visible.document, sign_statement(as_owner, forger), Trust())
     assert outcome(author) is CheckOutcome.FAILED
@@ -163,7 +163,7 @@ def test_a_statement_that_says_something_else_is_refused_although_the_owner_sign
     statement = json.loads(canonical_json(certificate_statement(visible.document, visible.key)))
     change(statement)
     trust = Trust(keys={visible.key: "the owner"})
-    author = author_of(visible.document, sign_statement(statement, visible.anchors), trust)
+    author = author_of(visible.document, sign_statement(statement, visible.signer), trust)
     assert (author.known, outcome(author)) == (False, CheckOutcome.FAILED)
 
 
@@ -175,9 +175,9 @@ def test_a_signature_of_one_certificate_holds_for_no_other(visible):
 
 def test_a_second_signature_counts_where_its_key_is_trusted(visible, tmp_path):
     """Somebody else vouches as well: an auditor, say."""
-    auditor = Anchors(tmp_path)
+    auditor = SigningKey(tmp_path)
     statement = certificate_statement(visible.document, visible.key)
-    own, theirs = (json.loads(sign_statement(statement, one)) for one in (visible.anchors, auditor))
+    own, theirs = (json.loads(sign_statement(statement, one)) for one in (visible.signer, auditor))
     both = json.dumps({**own, "signatures": [*own["signatures"], *theirs["signatures"]]})
     trust = Trust(keys={auditor.public_key(): "the auditor's key"}, exclusive=True)
     author = author_of(visible.document, both, trust)
@@ -189,20 +189,20 @@ def test_a_machine_that_adopted_the_ledger_signs_what_it_wrote(tmp_path):
     """The adoption is in the certificate, so that the key is known without the ledger."""
     plan = plan_of("visible")
     run(tmp_path, plan, campaign="other")
-    first = Anchors(tmp_path / "anchors").public_key()
+    first = SigningKey(tmp_path / "anchors").public_key()
     shutil.move(tmp_path / "anchors", tmp_path / "former")
     store = opened(tmp_path)
     store.adopt(reason="moved to another machine")
     store.close()
     _, entries = run(tmp_path, plan)
-    anchors, document = Anchors(tmp_path / "anchors"), certified(entries, plan)
+    signer, document = SigningKey(tmp_path / "anchors"), certified(entries, plan)
     assert [one["body"]["reason"] for one in document["ledger"]["adoptions"]] == [
         "moved to another machine"
     ]
-    assert ledger_keys(document) == {first, anchors.public_key()}
+    assert ledger_keys(document) == {first, signer.public_key()}
     assert failures(verify_certificate(document, ledger=entries)) == {}
-    signature = sign_statement(certificate_statement(document, anchors.public_key()), anchors)
-    trust = Trust(keys={anchors.public_key(): "the second machine"}, exclusive=True)
+    signature = sign_statement(certificate_statement(document, signer.public_key()), signer)
+    trust = Trust(keys={signer.public_key(): "the second machine"}, exclusive=True)
     assert author_of(document, signature, trust).known
 
     forgotten = json.loads(json.dumps(document))
@@ -210,7 +210,7 @@ def test_a_machine_that_adopted_the_ledger_signs_what_it_wrote(tmp_path):
     forgotten = sealed_certificate(forgotten)
     assert failures(verify_certificate(forgotten)) == {}
     assert "vouched" in failures(verify_certificate(forgotten, ledger=entries))["ledger"]
-    again = sign_statement(certificate_statement(forgotten, anchors.public_key()), anchors)
+    again = sign_statement(certificate_statement(forgotten, signer.public_key()), signer)
     assert outcome(author_of(forgotten, again, trust)) is CheckOutcome.FAILED
     assert author_of(forgotten, again, trust, ledger=entries).known  # the ledger knows it
 
@@ -240,7 +240,7 @@ def test_the_payload_type_is_signed_as_the_specification_says():
 
 def test_an_anchor_can_never_pass_for_an_envelope(tmp_path):
     with pytest.raises(ParameterError, match="an anchor"):
-        Anchors(tmp_path).sign(b'{"identity": "0"}')
+        SigningKey(tmp_path).sign(b'{"identity": "0"}')
 
 
 def test_keys_are_read_as_digits_and_as_pem(visible):
@@ -305,7 +305,7 @@ def test_another_implementation_reads_our_statement(certificate):
 def test_the_same_statement_gives_the_same_envelope(visible):
     assert visible.signature == visible.signature
     payload = canonical_json(certificate_statement(visible.document, visible.key)).encode()
-    assert signed_envelope(PAYLOAD_TYPE, payload, visible.anchors) == visible.signature
+    assert signed_envelope(PAYLOAD_TYPE, payload, visible.signer) == visible.signature
 
 
 def test_times_in_the_ledger_are_covered_by_the_signature(visible):

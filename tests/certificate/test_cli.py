@@ -16,8 +16,8 @@ from dpal.canonical import canonical_json, file_digest
 from dpal.certificate.dsse import as_pem, fingerprint
 from dpal.certificate.read_and_seal import sealed_certificate, to_text
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
-from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.signing_key import SigningKey
 from dpal.planning.certify_campaign import certified_plan
 from tests.certificate.certifying import (
     POOL,
@@ -143,10 +143,10 @@ def forged_folder(folder, visible, content):
 
     again = forged(entries, another)
     rewrite(place / "ledger.sqlite", again)
-    document, anchors = certified(again, visible.plan), Anchors(place / "anchors")
+    document, signer = certified(again, visible.plan), SigningKey(place / "anchors")
     (place / "small" / "certificate.json").write_text(to_text(document))
-    statement = certificate_statement(document, anchors.public_key())
-    (place / "small" / "certificate.dsse.json").write_text(sign_statement(statement, anchors))
+    statement = certificate_statement(document, signer.public_key())
+    (place / "small" / "certificate.dsse.json").write_text(sign_statement(statement, signer))
     return place / "small", path
 
 
@@ -231,7 +231,7 @@ def test_own_is_the_key_of_this_machine(folder, visible, tmp_path, monkeypatch):
     given = ["verify", str(folder), "--key", "own"]
     assert "key yet" in sentence(call(*given))
     assert "key yet" in sentence(call("ledger", "key"))
-    shutil.copytree(visible.anchors.folder, tmp_path / "state" / "dpal" / "anchors")
+    shutil.copytree(visible.signer.folder, tmp_path / "state" / "dpal" / "anchors")
     known = call(*given)
     assert known.returncode == 0, known
     assert "own key" in known.stdout.splitlines()[-1]
@@ -246,15 +246,15 @@ def test_own_is_the_key_of_this_machine(folder, visible, tmp_path, monkeypatch):
 def test_a_strangers_folder_does_not_say_whose_key_is_ours(folder, visible, tmp_path, monkeypatch):
     """Its settings may name anchors that came with it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    runtime = {"artifacts": str(folder.parent), "anchors": str(visible.anchors.folder)}
+    runtime = {"artifacts": str(folder.parent), "anchors": str(visible.signer.folder)}
     (folder / "campaign.json").write_text(json.dumps({"config": {"runtime": runtime}}))
     given = ("verify", str(folder), "--key", "own")
     assert "key yet" in sentence(call(*given))
-    Anchors(tmp_path / "state" / "dpal" / "anchors").public_key()
+    SigningKey(tmp_path / "state" / "dpal" / "anchors").public_key()
     refused = call(*given)
     assert refused.returncode == 1
     assert "which is none that you named" in refused.stdout
-    theirs = call("ledger", "key", "--anchors", str(visible.anchors.folder))
+    theirs = call("ledger", "key", "--anchors", str(visible.signer.folder))
     assert visible.key in theirs.stdout  # where its owner says so
 
 

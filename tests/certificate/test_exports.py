@@ -14,8 +14,8 @@ from dpal.certificate.exports import files_in, head_of, sign_export, verify_expo
 from dpal.certificate.signed_statement import head_statement, sign_statement
 from dpal.errors import CertificateError
 from dpal.files.artifacts import signature_of
-from dpal.ledger.anchor import Anchors
 from dpal.ledger.export_entries import export_ledger
+from dpal.ledger.signing_key import SigningKey
 from tests.certificate.certifying import failures
 from tests.flows.calling import call, sentence
 
@@ -26,7 +26,7 @@ def export(visible, tmp_path):
     path = tmp_path / "ledger.csv"
     export_ledger(visible.entries, path)
     files = {path.name: file_digest(path)}
-    signature_of(path).write_text(sign_export(head_of(visible.entries), files, visible.anchors))
+    signature_of(path).write_text(sign_export(head_of(visible.entries), files, visible.signer))
     return path
 
 
@@ -49,7 +49,7 @@ def test_it_is_the_owners_and_shows_this_ledger(visible, export, trust):
 
 def test_a_longer_ledger_still_has_what_is_shown_and_a_shorter_one_has_not(visible, export, trust):
     earlier = visible.entries[:-2]
-    text = sign_export(head_of(earlier), {}, visible.anchors)
+    text = sign_export(head_of(earlier), {}, visible.signer)
     assert not any_failed(verify_export(text, {}, trust, ledger=visible.entries)[0])
     checks, _ = verified(visible, export, trust, ledger=earlier)
     assert "it is an older copy" in failures(checks)["ledger"]
@@ -63,7 +63,7 @@ def test_a_changed_or_missing_file_is_named(visible, export, trust):
 
 
 def test_another_key_or_ledger_is_refused(visible, export, trust, tmp_path):
-    forger = Anchors(tmp_path / "forger")
+    forger = SigningKey(tmp_path / "forger")
     text = sign_export(head_of(visible.entries), {}, forger)
     assert "author" in failures(verify_export(text, {}, trust)[0])
     found = failures(verify_export(text, {}, Trust(), ledger=visible.entries)[0])
@@ -90,7 +90,7 @@ def test_a_statement_that_is_none_of_ours_is_refused_whoever_signed(visible, exp
     statement = head_statement(head_of(visible.entries), files, visible.key)
     statement = json.loads(canonical_json(statement))
     change(statement)
-    assert any_failed(verify_export(sign_statement(statement, visible.anchors), files, trust)[0])
+    assert any_failed(verify_export(sign_statement(statement, visible.signer), files, trust)[0])
 
 
 def test_the_command_finds_the_signature_beside_the_file(visible, export):
@@ -124,7 +124,7 @@ def test_a_strangers_statement_names_no_file_elsewhere(visible, tmp_path):
     place = tmp_path / "export"
     place.mkdir()
     text = sign_export(
-        head_of(visible.entries), {"../secret.txt": file_digest(secret)}, visible.anchors
+        head_of(visible.entries), {"../secret.txt": file_digest(secret)}, visible.signer
     )
     (place / "ledger.dsse.json").write_text(text)
     result = call("verify", str(place / "ledger.dsse.json"), "--key", visible.key)

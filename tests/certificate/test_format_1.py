@@ -26,7 +26,7 @@ from dpal.certificate.read_and_seal import (
 from dpal.certificate.sentences import statements
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.certificate.verify import verify_certificate
-from dpal.ledger.anchor import Anchors
+from dpal.ledger.signing_key import SigningKey
 from tests.certificate.certifying import failures
 
 HERE = Path(__file__).parent / "format-1"
@@ -97,9 +97,9 @@ def test_the_last_digits_of_another_processor_change_nothing(ledger, moved, kept
 
 def test_another_machine_cannot_sign_it(tmp_path):
     """Its own machine can, once the same run is run again; this one has another key."""
-    document, anchors = read_certificate(text_of("small")), Anchors(tmp_path)
-    key = anchors.public_key()
-    envelope = sign_statement(certificate_statement(document, key), anchors)
+    document, signer = read_certificate(text_of("small")), SigningKey(tmp_path)
+    key = signer.public_key()
+    envelope = sign_statement(certificate_statement(document, key), signer)
     author = author_of(document, envelope, Trust(keys={key: "mine"}))
     assert author.check.outcome is CheckOutcome.FAILED
     assert "nor adopted" in author.check.detail

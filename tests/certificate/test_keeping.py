@@ -21,7 +21,7 @@ def kept(visible, tmp_path):
 
     def keep(*, anchors=None, dpal="1"):
         runtime = RuntimeConfig(
-            artifacts=tmp_path / "artifacts", anchors=anchors or visible.anchors.folder
+            artifacts=tmp_path / "artifacts", anchors=anchors or visible.signer.folder
         )
         folder = CampaignFolder(runtime.artifacts / "small")
 
@@ -83,7 +83,7 @@ def test_a_machine_whose_key_the_certificate_does_not_know_keeps_the_signature(
 def test_pages_are_signed_where_the_ledger_knows_the_key(visible, tmp_path):
     page = tmp_path / "ledger.html"
     page.write_text("the ledger")
-    runtime = RuntimeConfig(artifacts=tmp_path / "artifacts", anchors=visible.anchors.folder)
+    runtime = RuntimeConfig(artifacts=tmp_path / "artifacts", anchors=visible.signer.folder)
     assert sign_files(visible.entries, [page], runtime, upto=3) == signature_of(page)
     content = json.loads(signature_of(page).read_text())
     assert content["payloadType"] == "application/vnd.in-toto+json"

@@ -27,13 +27,13 @@ from dpal.certificate.dsse import as_pem
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.data.labeling_state import write_labels, write_merged, write_selection, write_start
 from dpal.data.sources import Role, open_source
-from dpal.ledger.anchor import Anchors
 from dpal.ledger.campaign_account import campaign_account, campaigns_in
 from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
+from dpal.ledger.signing_key import SigningKey
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.certificate.certifying import certified, plan_of, run
 from tests.certificate.kinds import MAKERS
@@ -140,14 +140,14 @@ def _write_certificates(out: Path, root: Path) -> None:
     plan = plan_of("visible")
     _, entries = run(root, plan)
     model = root / "small" / "phase-2" / "model.safetensors"
-    found: dict[str, tuple[dict[str, Any], list[Entry], Path | None, Anchors]]
-    found = {"campaign": (certified(entries, plan), entries, model, Anchors(root / "anchors"))}
+    found: dict[str, tuple[dict[str, Any], list[Entry], Path | None, SigningKey]]
+    found = {"campaign": (certified(entries, plan), entries, model, SigningKey(root / "anchors"))}
     for name, make in MAKERS.items():
         made = make(root / f"kind-{name}")
-        found[name] = (made.document, list(made.entries), made.model, made.anchors)
-    for name, (document, known, weights, anchors) in found.items():
-        key = anchors.public_key()
-        signature = sign_statement(certificate_statement(document, key), anchors)
+        found[name] = (made.document, list(made.entries), made.model, made.signer)
+    for name, (document, known, weights, signer) in found.items():
+        key = signer.public_key()
+        signature = sign_statement(certificate_statement(document, key), signer)
         (out / f"{name}.json").write_text(canonical_json(document) + "\n")
         (out / f"{name}.dsse.json").write_text(signature)
         (out / f"{name}.pem").write_text(as_pem(key))

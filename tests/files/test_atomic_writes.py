@@ -16,9 +16,9 @@ from dpal.files.atomic_writes import (
     write_text,
     write_together,
 )
-from dpal.ledger.anchor import Anchors
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.ledger.signing_key import SigningKey
 from tests.conftest import having
 
 
@@ -101,7 +101,7 @@ def test_whoever_makes_a_folder_syncs_it(tmp_path, traced, made):
         with lock_folder(place):
             pass
     elif made == "anchors":
-        Anchors(place).public_key()
+        SigningKey(place).public_key()
     else:
         (tmp_path / "file").touch()
         move_aside([tmp_path / "file"], place)

@@ -18,7 +18,7 @@ from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
 from dpal.voting.ballots import Ballots
 from dpal.voting.draw_from_votes import UNANSWERED
-from dpal.voting.gated_labels import Dependencies, release_with_gate
+from dpal.voting.gate_label_first import Dependencies, release_with_gate
 from dpal.voting.label_dependencies import absent_together, answered_chances, gate_options
 
 # Of the records without atelectasis, those without cardiomegaly, consolidation, edema, effusion.

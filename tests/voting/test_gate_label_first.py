@@ -16,7 +16,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import BudgetExceeded, DataError, ParameterError
 from dpal.voting.ballots import Ballots
 from dpal.voting.draw_from_votes import UNANSWERED
-from dpal.voting.gated_labels import Dependencies, release_with_gate
+from dpal.voting.gate_label_first import Dependencies, release_with_gate
 from tests.conftest import RepeatableBits, nothing_released
 
 GATE = Dependencies(gate=1, dependents=(0, 3))  # 2 is asked always
