@@ -126,6 +126,20 @@ class ServerLost(DpalError):
         )
 
 
+class StoredResult(DpalError):
+    """Prefect's server names a stored result of a run, and dpal stores none. It was not read."""
+
+    code = "stored-result"
+    closing = "it was not read, and nothing was released"
+    released = False
+
+    def _sentence(self) -> str:
+        return (
+            "Prefect's server says that this run is over and names a stored result, and dpal "
+            "stores none: somebody who can write to the server set the run's state; start it again"
+        )
+
+
 class ParameterError(DpalError, ValueError):
     """A value lies outside of what its definition allows. Nothing was computed.
 

@@ -61,8 +61,7 @@ def write_allow_list(file: Path, allowed: AllowList) -> None:
 def require_allowed(*configs: BaseModel, artifacts: Path | None = None) -> None:
     """Refuses settings that the owner has not allowed, in a run that comes from Prefect.
 
-    A run that a person started in a terminal or from Python is not limited, nor is a flow that
-    another flow calls within its own process: its settings follow from those that were checked.
+    A run that a person started in a terminal or from Python is not limited.
 
     Args:
       configs: configurations that the run was given.
@@ -103,14 +102,14 @@ def require_listed(*configs: BaseModel, artifacts: Path | None = None) -> None:
 
 
 def comes_from_prefect() -> bool:
-    """Whether a worker started this flow run: for a page, a schedule or a call of the API."""
+    """Whether a worker started this flow run: for a page, a schedule or a call of the API.
+
+    Or one that called it: which flows it calls within its own process depends on the server.
+    """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return False
-    run = context.flow_run
-    called_by_a_flow = run.parent_task_run_id is not None
-    started_for_a_run = "PREFECT__FLOW_RUN_ID" in os.environ and not called_by_a_flow
-    return run.deployment_id is not None or started_for_a_run
+    return context.flow_run.deployment_id is not None or "PREFECT__FLOW_RUN_ID" in os.environ
 
 
 def _refusal(refused: list[GuardedSetting], file: Path, group: str) -> NotAllowed:

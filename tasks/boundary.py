@@ -47,6 +47,7 @@ from dpal.runs.kinds import parse_any
 from dpal.runs.notify import PAGE
 from tasks.allow_list import require_allowed
 from tasks.prefect_host import PrefectHost
+from tasks.stored_results import refuse_stored_results
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,6 +87,7 @@ PAGE.handlers[:] = [_Page()]
 for _runs in ("flow_runs", "task_runs"):
     logging.getLogger(f"prefect.{_runs}").addFilter(_SentenceAlone())
 run_on(PrefectHost())
+refuse_stored_results()
 
 _ABOUT: ContextVar[CampaignFolder | None] = ContextVar("whose errors are kept", default=None)
 

@@ -50,10 +50,11 @@ def collect_campaign(folder: Path) -> Collected:
 
 def _collect(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) -> Collected:
     if not files.labels.exists():
-        projects = labeler_of(waiting.kind).projects
-        if projects is None:
+        projects, job = labeler_of(waiting.kind).projects, LabelingJob.recorded(campaign)
+        # Settings of a later run may name another one, whose address nobody has allowed.
+        if projects is None or job.config.labeler.kind != waiting.kind:
             return Collected.WAITS
-        look = projects.look(LabelingJob.recorded(campaign), files)
+        look = projects.look(job, files)
         if not look.complete:
             return Collected.TROUBLE if look.trouble else Collected.WAITS
     return let_go_on(campaign, files, waiting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from itertools import chain, count
+from itertools import chain, combinations, count
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +99,26 @@ class AllowList:
     def left_open(self, settings: Iterable[GuardedSetting]) -> list[str]:
         """Names of settings that a run like this may leave out, by another group than its own.
 
+        Alone, or with others: of a pool that one group allows with data set and ledger, another
+        may allow both to be left out, and neither of them.
+
         Args:
           settings: of a run that is allowed, of which some are not the usual ones.
         """
         wanted = list(settings)
         named = [one for one in wanted if one.mark.usual and one.value not in one.mark.usual]
-        without = (
-            [replace(each, value=each.mark.usual[0]) if each is one else each for each in wanted]
-            for one in named
-        )
-        return [one.key for one, run in zip(named, without, strict=True) if not self.refused(run)]
+        left: dict[str, None] = {}
+        for size in range(1, len(named) + 1):
+            for together in combinations(named, size):
+                without = [
+                    replace(each, value=each.mark.usual[0]) if each in together else each
+                    for each in wanted
+                ]
+                if left.keys().isdisjoint(one.key for one in together) and not self.refused(
+                    without
+                ):
+                    left.update(dict.fromkeys(one.key for one in together))
+        return list(left)
 
     def lines(self) -> Iterator[tuple[str, str, object]]:
         """Every entry: the group that it stands in, or "", its setting, and its value."""

@@ -65,7 +65,6 @@ from dpal.privacy import (
     published_delta,
 )
 
-_TAKEN_NAMES = ("datasets", "mlflow", "remote", "watch")
 SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
 
 
@@ -259,12 +258,6 @@ class CampaignConfig(RunConfig):
     @classmethod
     def _place_of_validation(cls, values: Any) -> Any:
         return without_file_of_its_own(values)
-
-    @model_validator(mode="after")
-    def _own_place(self) -> CampaignConfig:
-        if self.name in _TAKEN_NAMES:
-            raise ValueError(f"name cannot be {self.name}: that folder of artifacts is taken")
-        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> CampaignConfig:

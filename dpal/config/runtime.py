@@ -18,6 +18,9 @@ from dpal.files.object_store import StoreHolds, require_store_url
 from dpal.training.backend_names import Backend as Backend
 from dpal.training.model_layout import ModelLayout as ModelLayout
 
+# Folders of artifacts that are no run's.
+_TAKEN_NAMES = ("datasets", "mlflow", "remote", "watch")
+
 
 class TaskRunnerKind(StrEnum):
     """What runs the parts of a large computation side by side."""
@@ -250,3 +253,9 @@ class RunConfig(Section):
     if TYPE_CHECKING:  # each kind has its own, where a form shows them
         name: str
         runtime: RuntimeConfig
+
+    @model_validator(mode="after")
+    def _own_place(self) -> Self:
+        if self.name in _TAKEN_NAMES:
+            raise ValueError(f"name cannot be {self.name}: that folder of artifacts is taken")
+        return self

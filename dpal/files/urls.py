@@ -22,9 +22,10 @@ def canonical_place(place: str | Path) -> str:
         local:// URLs are paths. Relative paths are of the folder that this process works in.
 
     Returns:
-      An absolute path or a URL, without a slash at its end. A text whose reader decides where it is
-      stays as it is: chained fsspec URLs (`filecache::s3://...`), `~`, URLs with percent signs,
-      fragments, or steps such as `..`, which are names in object storage.
+      An absolute path or a URL, without a slash at its end (a database's URL keeps it). A text
+      whose reader decides where it is stays as it is: chained fsspec URLs (`filecache::s3://...`),
+      `~`, URLs with percent signs, fragments, blanks at an end, or steps such as `..`, which are
+      names in object storage.
 
     Raises:
       OSError, ValueError: it can be no place.
@@ -44,7 +45,9 @@ def canonical_place(place: str | Path) -> str:
         # Three slashes begin a path below the working folder, four one from the root.
         query = f"?{parts.query}" if parts.query else ""
         return f"sqlite:///{_real(parts.path[1:])}{query}"
-    return parts._replace(netloc=_netloc(parts), path=parts.path.rstrip("/")).geturl()
+    # A slash behind a database's name is a part of it.
+    path = parts.path if parts.scheme.startswith("postgresql") else parts.path.rstrip("/")
+    return parts._replace(netloc=_netloc(parts), path=path).geturl()
 
 
 def is_resolved(place: str) -> bool:
@@ -67,13 +70,19 @@ def lies_in(place: str, folder: str) -> bool:
 
 
 def _reader_decides(text: str) -> bool:
-    if "::" in text or text.startswith("~"):
+    # fsspec takes what is behind `local:` or `file:` as a path, and then `~` as a home folder.
+    if "::" in text or text.startswith(("~", "file:~", "file://~", "local://~")):
+        return True
+    if text.startswith("local:") and not text.startswith("local://"):
         return True
     if not _is_url(text):
         return False
+    # Python's own reader of URLs leaves these out, and so do not all that open them.
+    if text != text.strip() or any(ord(one) < ord(" ") for one in text):
+        return True
     parts = urlsplit(text)
     is_local = parts.scheme in _LOCAL
-    if "%" in text or "#" in text or (is_local and "?" in text):
+    if "%" in text or "#" in text or text.endswith("?") or (is_local and "?" in text):
         return True
     steps = parts.path.strip("/").split("/") if parts.path.strip("/") else []
     return not is_local and parts.scheme != "sqlite" and not {"", ".", ".."}.isdisjoint(steps)

@@ -35,6 +35,7 @@ from dpal.planning.certify_campaign import certified_or_next_best, certify_plan
 from dpal.privacy import Unit
 from dpal.runs.measured_before import measured_on, require_unmeasured
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.recorded_settings import recorded_config
 from dpal.runs.released_phase import is_complete, released_phase
 
 SpecFor = Callable[[int, Unit, int], CampaignSpec]
@@ -267,7 +268,9 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
     """The campaign that a configuration starts from, if it can be continued by this one.
 
     Raises:
-      ConfigError: it was about other data, another model, or hid what this one shows.
+      ConfigError: it was about other data, another model, or hid what this one shows; or it is no
+        campaign.
+      NotAllowed: its settings name what only the data's owner may widen.
       DataError: it is not finished, or its files are not as they were.
     """
     if config.start_from is None:
@@ -275,6 +278,7 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
     folder = CampaignFolder(config.runtime.artifacts / config.start_from)
     record = folder.read_record()
     plan, before = record["plan"], record["config"]
+    recorded_config(folder)
     finished = len(folder.finished_phases())
     needed: set[int] = set()
     if finished:

@@ -13,6 +13,8 @@ from dpal.canonical import file_digest, plain
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
 from dpal.certificate.read_and_seal import read_certificate
+from dpal.config.data import DataConfig
+from dpal.config.improvement import PublicConfig
 from dpal.data.labeling_state import read_labels
 from dpal.data.readers import decoded_of, raw_batches
 from dpal.data.sources import Content
@@ -50,9 +52,19 @@ def record_improvement(improving: Improving) -> None:
                 improving.start.classes,
             ),
             "model_files": model_files(improving.start.reading),
-            "config": with_absolute_paths(improving.config).model_dump(mode="json"),
+            "config": with_absolute_paths(_as_used(improving.config)).model_dump(mode="json"),
         }
     )
+
+
+def _as_used(config: PublicConfig) -> PublicConfig:
+    """Settings without private data that nobody compared with the list of the data's owner.
+
+    Those of a start that is a campaign are its own, and what stands here was never read.
+    """
+    if config.start.campaign is None:
+        return config
+    return config.model_copy(update={"data": DataConfig()})
 
 
 def certify_improved(improving: Improving) -> None:

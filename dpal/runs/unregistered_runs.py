@@ -152,9 +152,10 @@ def _pools(artifacts: Path) -> Iterator[Source]:
     seen = set()
     for folder in campaigns_of(artifacts):
         try:
-            settings = folder.read_record()["config"].get("data")
-            if not settings:
-                continue
+            config = folder.read_record()["config"]
+            settings = config.get("data")
+            if not settings or (config.get("start") or {}).get("campaign"):
+                continue  # an improvement of a campaign read what that one records
             data = DataConfig.model_validate(settings)
             content = None if data.content == "auto" else Content(data.content)
             pool = open_source(

@@ -55,9 +55,15 @@ def register_version(run: Run[Any], certificate: Mapping[str, Any], model_uri: s
       model_uri: the logged model, whose artifacts hold that certificate.
 
     Returns:
-      The address of the version.
+      The address of the version; of the logged model, where its line is that of other models.
     """
     line, client = line_of(run), MlflowClient()
+    if others := _others_of(client, run, line):
+        notify(
+            f"the model of {run.name} became no version of {line.registered}, which holds models "
+            f"of {others}; name a line of its own in runtime.registry.line"
+        )
+        return model_uri
     facts = facts_of_version(
         run, certificate, released_figures(run.folder), measured_on=_measured_on(run)
     )
@@ -74,6 +80,20 @@ def register_version(run: Run[Any], certificate: Mapping[str, Any], model_uri: s
     )
     client.update_registered_model(line.registered, _line_note(run, line))
     return uri
+
+
+def _others_of(client: MlflowClient, run: Run[Any], line: ModelLine) -> str | None:
+    """What a line's newest version is of, where this run came to the line by its name alone.
+
+    Anybody who starts a run chooses its name; which line or data set it is of, the owner allows.
+    """
+    if run.runtime.registry.line is not None or run.dataset is not None:
+        return None
+    tags = _tags_by_number(client, line)
+    if not tags:
+        return None
+    origin = VersionFacts.from_tags(tags[max(tags, key=int)]).origin
+    return None if origin in (None, line.origin) else origin
 
 
 def _measured_on(run: Run[Any]) -> str | None:

@@ -116,13 +116,15 @@ def take_inputs(campaign: Campaign, order: TrainingOrder) -> Phase:
     """
     phase = campaign.plan.phases[order.phase]
     refs_by_name = {ref.name: ref for ref in order.inputs}
-    for path in _inputs(campaign, phase):
+    needed = list(_inputs(campaign, phase))
+    for path in needed:
         if campaign.files(phase).name_of(path) not in refs_by_name:
             raise LedgerError.before_release(
                 f"the order to train {phase.name} does not name {path.name}; run the campaign "
                 "again to order it anew"
             )
-    fetch_files(campaign, order.inputs)
+    # Those alone: an order may name more files of this run, which it would replace.
+    fetch_files(campaign, [refs_by_name[campaign.files(phase).name_of(path)] for path in needed])
     return phase
 
 

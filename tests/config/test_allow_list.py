@@ -398,6 +398,15 @@ def test_what_is_said_of_one_configuration_does_not_hold_for_another(tmp_path, m
     assert wider.left_open(guarded_settings(parse_config(small_values(**clinic)))) == [
         "data.dataset"
     ]
+    apart = {**clinic, "runtime__ledger": "postgresql://dpal@db/ledger"}
+    loose = parse_config(small_values(**{**apart, "data__dataset": None, "runtime__ledger": None}))
+    either = extended_for(AllowList(), [loose, parse_config(small_values(**apart))])
+    for one in ("data__dataset", "runtime__ledger"):
+        assert refused(either, **{**apart, one: None})
+    assert either.left_open(guarded_settings(parse_config(small_values(**apart)))) == [
+        "data.dataset",
+        "runtime.ledger",
+    ]
 
 
 def test_a_list_without_groups_holds_as_it_did_and_is_no_part_of_others(tmp_path, monkeypatch):

@@ -87,6 +87,12 @@ def test_urls(way, same):
         ("s3://bucket/a/b", "s3://bucket/a/./b"),
         (Path("/srv/a"), Path("file:/srv/a")),  # as whoever opens it takes it
         (Path("/srv/~/a"), "~/a"),
+        (Path("local:/etc"), "local:/etc"),  # as a watched folder it is /etc
+        (Path("file:~/a"), "file:~/a"),
+        ("s3://bucket/dpal", "s3://bucket/dpal?"),
+        ("file:///srv/store", "file:///srv/st\tore"),
+        ("s3://bucket/dpal", "s3://bucket/dpal "),
+        ("postgresql://db/ledger", "postgresql://db/ledger/"),  # another database
     ],
 )
 def test_other_places_stay_others(one, other):

@@ -80,6 +80,8 @@ def place(
         near = write("near", choice=choice, start=start)
         done = [call("run", near), call("run", near)]
         # Of the same start, which is there now.
-        done += [call("run", write("diverse", start={"campaign": "begun"}))]
+        # Whose files are its own: what is said here is neither read nor kept.
+        elsewhere = {"pool": "others.parquet", "validation": "others.parquet"}
+        done += [call("run", write("diverse", start={"campaign": "begun"}, data=elsewhere))]
         assert [one.returncode for one in done] == [0] * 3, done
         yield folder, done

@@ -7,18 +7,25 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
+from prefect import flow as prefect_flow
 from prefect.client.orchestration import get_client
+from prefect.filesystems import LocalFileSystem
 from prefect.flow_engine import run_flow
+from prefect.results import ResultStore
+from prefect.serializers import PickleSerializer
+from prefect.states import Completed, Failed
 
 from dpal.config.allow_list import AllowList
 from dpal.config.campaign import parse_config
-from dpal.errors import AllowListError, NotAllowed, UnexpectedError
+from dpal.errors import AllowListError, NotAllowed, StoredResult, UnexpectedError
 from flows.collect_labels import collect_labels
 from flows.ops.deployments import ENTRYPOINTS, WorkPool, usual
 from tasks.allow_list import ALLOW, ASKED_FOLDER, read_allow_list, write_allow_list
+from tasks.training_pool.phase_files import receipt_of
 from tests.conftest import allow, small_values
 from tests.flows.buying import retraining_values
 from tests.flows.watching import watch_values
@@ -34,13 +41,21 @@ def owners_file(workplace, monkeypatch) -> Path:
     return file
 
 
-def run_deployed(flow_name: str, **parameters: Any) -> Any:
-    """Does what a worker's process does with a flow run that somebody started by the API."""
+def run_deployed(flow_name: str, *, state: dict[str, Any] | None = None, **parameters: Any) -> Any:
+    """Does what a worker's process does with a flow run that somebody started by the API.
+
+    And set to a state before the process is there.
+    """
     module, _, function = ENTRYPOINTS[flow_name].rpartition(".")
     flow = getattr(import_module(module), function)
     with get_client(sync_client=True) as client:
         deployment = client.create_deployment(flow_id=client.create_flow(flow), name="of-a-test")
         run = client.create_flow_run_from_deployment(deployment, parameters=parameters)
+        if state is not None:
+            body = {"state": state, "force": True}
+            client.request(
+                "POST", "/flow_runs/{id}/set_state", path_params={"id": run.id}, json=body
+            )
     return run_flow(flow, flow_run=run)
 
 
@@ -145,6 +160,50 @@ def test_what_is_listed_runs_and_a_call_of_ones_own_is_not_limited(owners_file):
     assert run_deployed("collect-labels", artifacts=str(Path("artifacts").absolute())) == 0
     owners_file.unlink()
     assert collect_labels(Path("artifacts")) == 0
+
+
+def test_a_flow_that_a_limited_one_calls_is_limited_as_well(owners_file, monkeypatch):
+    """Whether it is called or started depends on deployments, which anybody may delete."""
+
+    @prefect_flow
+    def outer() -> int:
+        return collect_labels(Path("artifacts"))
+
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", str(uuid4()))
+    with pytest.raises(NotAllowed):
+        outer()
+    allow(parse_config(small_values()))
+    assert outer() == 0
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
+        return os.makedirs, (str(self.folder),)
+
+
+def test_a_stored_result_that_the_server_names_is_not_unpickled(owners_file, workplace):
+    """A run that is over by the server's word is asked for its result, before any list is."""
+    trap = workplace / "trap"
+    storage = LocalFileSystem(basepath=str(workplace / "results"))
+    store = ResultStore(result_storage=storage, serializer=PickleSerializer())
+    record = store.create_result_record(Trap(trap), key="loot")
+    storage.write_path("loot", record.serialize())
+    type(record).deserialize((workplace / "results" / "loot").read_bytes())
+    trap.rmdir()  # it does what it is made for
+    place = str(workplace / "results" / "loot")
+    named = record.metadata.model_copy(update={"storage_key": place, "storage_block_id": None})
+    over = {"type": "COMPLETED", "name": "Completed", "data": named.model_dump(mode="json")}
+    with pytest.raises(StoredResult):
+        run_deployed("collect-labels", state=over, artifacts="artifacts")
+    for ended in (Completed, Failed):  # as that of a training elsewhere
+        with pytest.raises(StoredResult):
+            receipt_of(ended(data=named))
+    assert not trap.exists()
 
 
 def test_a_folder_that_a_worker_may_not_work_in_is_refused(owners_file, monkeypatch):

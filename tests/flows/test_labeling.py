@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import socket
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -14,11 +16,15 @@ from prefect.exceptions import Pause
 from prefect.flow_engine import run_flow
 
 from dpal.data.labeling_state import read_labels, read_selection
+from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labeling.labeling_figures import read_labeling_figures
+from dpal.runs.labelers.label_studio import LabelStudioProject
 from dpal.runs.labeling import deliver_labels
+from dpal.runs.labeling_job import LabelingJob
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
+from tasks.collect_waiting import Collected, collect_campaign
 from tasks.wait_for_people import ResumeOutcome, resume_flow_run, waiting_phases
 from tests.conftest import allow
 from tests.flows.calling import call
@@ -107,6 +113,29 @@ def test_a_run_that_is_resumed_too_early_suspends_again(asked):
     assert execute(run) == "Suspended"
     ((_, waiting),) = waiting_phases(CampaignFolder(Path("artifacts/small")))
     assert waiting.flow_run == str(run)
+
+
+def test_an_address_that_a_later_run_wrote_down_is_not_asked(asked, monkeypatch):
+    """Beside another labeler it was never compared with the owner's list."""
+    assert execute(deployed(asked)) == "Suspended"
+    folder = CampaignFolder(Path("artifacts/small"))
+    ((files, waiting),) = waiting_phases(folder)
+    replace(waiting, kind="label_studio").write(files)
+    monkeypatch.setenv("LABEL_STUDIO_API_KEY", "token")
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        elsewhere.settimeout(0.5)
+        record = folder.read_record()
+        url = f"http://127.0.0.1:{elsewhere.getsockname()[1]}"
+        record["config"]["labeler"]["label_studio"]["url"] = url
+        folder.write_record(record)
+        assert collect_campaign.fn(folder.root) is Collected.WAITS
+        job = LabelingJob.recorded(folder)
+        assert job.config.labeler.label_studio.url == url
+        for ask in (LabelStudioProject().delete_project, LabelStudioProject().look):
+            with pytest.raises(ConfigError):
+                ask(job, files)
+        with pytest.raises(TimeoutError):
+            elsewhere.accept()
 
 
 @pytest.mark.slow

@@ -30,6 +30,8 @@ def _there(place, monkeypatch, orchestrated):
 
 def test_a_free_choice_adds_no_entry_to_that_of_its_start(place):
     assert entries("diverse") == []
+    recorded = Path("artifacts/diverse/campaign.json").read_text(encoding="utf-8")
+    assert "public.parquet" in recorded and "others.parquet" not in recorded
     assert released("begun") == ["phase-0/training"]
     document = certificate("diverse")
     assert document["released"] == []

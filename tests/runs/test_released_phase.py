@@ -14,7 +14,8 @@ from dpal.canonical import file_digest
 from dpal.certificate.checks import any_failed
 from dpal.certificate.read_and_seal import read_certificate, sealed_certificate, to_text
 from dpal.config.campaign import RuntimeConfig
-from dpal.errors import DataError, LedgerError
+from dpal.config.runtime import RunConfig
+from dpal.errors import DataError, LedgerError, NotAllowed
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.data_set_accounts import Limit, data_set
 from dpal.ledger.entries import Entry, EntryKind
@@ -24,6 +25,7 @@ from dpal.runs import campaign_use_cases, write_certificate
 from dpal.runs.campaign_start import find_earlier
 from dpal.runs.data_sets import register_data_set
 from dpal.runs.execute import end
+from dpal.runs.host import Host
 from dpal.runs.make_report import report_of
 from dpal.runs.released_phase import is_complete, reached, released_phase, stopped_early
 from dpal.runs.start_model import finished_folder
@@ -31,6 +33,13 @@ from tests.conftest import write_blobs
 from tests.runs.misled import BEST, BOUGHT, SCHEDULE, Leaving, Misled, stopping, worsening
 
 LEDGER = Path("artifacts/ledger.sqlite")
+
+
+class Limited(Host):
+    """Uses no settings of another run."""
+
+    def require_allowed(self, config: RunConfig) -> None:
+        raise NotAllowed("data.pool", "pool.parquet", "data.pool: [pool.parquet]", "allow.yaml")
 
 
 def entries_of(name: str = "small") -> list[Entry]:
@@ -145,7 +154,7 @@ def test_a_campaign_of_an_earlier_version_keeps_its_last_model() -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_a_flat_curve_ends_the_campaign_and_gives_back() -> None:
+def test_a_flat_curve_ends_the_campaign_and_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
     register()
     labeler = Misled()
     folder = dpal.run(stopping(**ON_CLINIC), labeler=labeler)
@@ -174,6 +183,10 @@ def test_a_flat_curve_ends_the_campaign_and_gives_back() -> None:
     assert earlier.labels == BOUGHT
     assert earlier.model == dpal.released_model(folder)
     assert earlier.state == folder.phase(2).pool
+    # Its weights and labels are the owner's as much as its files are.
+    monkeypatch.setattr("dpal.runs.host._HOST", Limited())
+    with pytest.raises(NotAllowed):
+        find_earlier(follows)
 
 
 @pytest.mark.usefixtures("workplace")

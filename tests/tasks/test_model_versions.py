@@ -14,6 +14,7 @@ import dpal
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import parse_config
 from dpal.errors import CertificateError
+from dpal.files.artifacts import CampaignFolder
 from dpal.runs.campaign import Campaign
 from dpal.runs.campaign_use_cases import CampaignRuns
 from dpal.runs.write_certificate import certificate_in
@@ -208,3 +209,15 @@ def test_a_campaign_that_stands_alone_keeps_a_line_of_its_own(client):
     version = client.get_model_version("dpal-alone", "1")
     assert version.tags["dpal.line"] == "campaign alone"
     assert client.get_registered_model("dpal-alone").aliases == {}
+
+
+@pytest.mark.slow
+def test_a_runs_name_alone_makes_no_version_of_others_models(client, caplog):
+    """Whoever starts a run chooses its name; of which line it is, the data's owner allows."""
+    caplog.set_level("INFO", logger="dpal")
+    before = [one.version for one in client.search_model_versions(f"name = '{NAME}'")]
+    rerun("clinic", registry={"champion": "not_worse"})
+    after = [one.version for one in client.search_model_versions(f"name = '{NAME}'")]
+    assert after == before
+    assert "runtime.registry.line" in caplog.text
+    assert CampaignFolder(Path("artifacts/clinic")).certificate.is_file()

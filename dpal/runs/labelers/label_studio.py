@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dpal.runs.labelers import NamedLabeler, register_labeler
@@ -11,6 +12,7 @@ from dpal.runs.labelers.labeler_base import LabelingProgress, LabelingProjects
 if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import PhaseFolder
+    from dpal.labeling.label_studio import LabelStudioLabeler
     from dpal.runs.labeling_job import LabelingJob
 
 _LOOK_SECONDS = 60.0  # whoever looks at a labeling project has it to itself
@@ -51,7 +53,6 @@ class LabelStudioProject(NamedLabeler):
         from dpal.errors import CampaignBusy, LabelStudioError
         from dpal.labeling.labeling_figures import write_labeling_figures
         from dpal.ledger.folder_lock import lock_folder
-        from dpal.runs.label_studio_access import opened_label_studio
         from dpal.runs.notify import notify
 
         phase, place, progress = files.root.name, job.config.labeler.label_studio.url, None
@@ -59,7 +60,7 @@ class LabelStudioProject(NamedLabeler):
             with lock_folder(files.query, patience=_LOOK_SECONDS):
                 if files.labels.exists():
                     return LabelingProgress(place=place, complete=True)
-                with opened_label_studio(job, files) as labeler:
+                with self._opened(job, files) as labeler:
                     progress = labeler.look(read_selection(files.selection), partly=partly)
                     place = labeler.place
                 if progress.complete:
@@ -79,10 +80,28 @@ class LabelStudioProject(NamedLabeler):
 
     def delete_project(self, job: LabelingJob, files: PhaseFolder) -> int:
         """Deletes the projects of a query; returns how many there were."""
+        with self._opened(job, files) as labeler:
+            return labeler.clean()
+
+    def _opened(
+        self, job: LabelingJob, files: PhaseFolder
+    ) -> AbstractContextManager[LabelStudioLabeler]:
+        """A connection to the server of a run that asks there.
+
+        Raises:
+          ConfigError: it asks somebody else; what it says of Label Studio was never compared with
+            the list of the data's owner.
+        """
+        from dpal.errors import ConfigError
         from dpal.runs.label_studio_access import opened_label_studio
 
-        with opened_label_studio(job, files) as labeler:
-            return labeler.clean()
+        kind = job.config.labeler.kind
+        if kind != self.name:
+            raise ConfigError.before_release(
+                f"labeler.kind of {job.config.name} is {kind}, so that Label Studio is not asked; "
+                f"set labeler.kind: {self.name} and run it again"
+            )
+        return opened_label_studio(job, files)
 
     def findings(self, settings: LabelerConfig, /) -> Iterator[tuple[str, str]]:
         """Whether Label Studio answers and takes our token."""
