@@ -22,13 +22,13 @@ from pydantic import (
 )
 
 from dpal.config.data import ContentChoice, DataConfig, ExtractorKind
+from dpal.config.form_choices import choice
 from dpal.config.help import settings_refusal
 from dpal.config.labeler import LabelerConfig
 from dpal.config.runtime import Backend, RunConfig
 from dpal.config.runtime import RuntimeConfig as RuntimeConfig
 from dpal.config.search import SearchConfig
 from dpal.config.section import Count, Fraction, Name, Section
-from dpal.config.settings_form import choice
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import (
     MayBeDeclared,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
 from dpal.config.data import DataConfig, ExtractorKind
+from dpal.config.form_choices import Folded, choice
 from dpal.config.guarded import OnlyIf
 from dpal.config.help import settings_refusal
 from dpal.config.improvement_start import PublicDataConfig, StartConfig
@@ -15,7 +16,6 @@ from dpal.config.labeler import LabelerConfig
 from dpal.config.public_records import ChoiceConfig, FineTuningConfig, NearPrivateConfig
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
-from dpal.config.settings_form import Folded, choice
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import MayBeDeclared, refuse_share
 from dpal.files.stored_objects import Place

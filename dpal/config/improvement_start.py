@@ -8,9 +8,9 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, PositiveFloat, model_validator
 
 from dpal.config.data_place import DataPlace
+from dpal.config.form_choices import choice
 from dpal.config.guarded import Guarded
 from dpal.config.section import Count, Name, Section
-from dpal.config.settings_form import choice
 from dpal.privacy import Adjacency, Unit
 
 

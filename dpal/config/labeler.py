@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from dpal.config.form_choices import Folded, choice
 from dpal.config.guarded import Guarded, OnlyIf
 from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
-from dpal.config.settings_form import Folded, choice
 from dpal.labeling.label_studio_rules import Agreement, Media, Rules, Skipped
 from dpal.labeling.registered_labelers import LABELERS, explained, labeler_named
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dpal.config.form_choices import choice
 from dpal.config.guarded import Guarded
 from dpal.config.section import Name, Section
-from dpal.config.settings_form import choice
 
 CHAMPION = "champion"  # the alias that the rule moves
 MOST_LOSS = 0.1  # more than that is no version of the same quality

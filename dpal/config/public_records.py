@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
+from dpal.config.form_choices import choice
 from dpal.config.section import Count, Section
-from dpal.config.settings_form import choice
 from dpal.errors import ParameterError
 from dpal.planning.public_selection import (
     ChoiceSpec,

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from dpal.config.form_choices import choice
 from dpal.config.guarded import Guarded
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Name
-from dpal.config.settings_form import choice
 
 
 class RetrainingConfig(RunConfig):

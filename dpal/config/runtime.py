@@ -10,10 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from dpal.config.cron import require_cron, require_timezone
+from dpal.config.form_choices import Folded, choice
 from dpal.config.guarded import Guarded
 from dpal.config.model_registry import RegistryConfig
 from dpal.config.section import Count, Section
-from dpal.config.settings_form import Folded, choice
 from dpal.files.object_store import StoreHolds, require_store_url
 from dpal.training.backend_names import Backend as Backend
 from dpal.training.model_layout import ModelLayout as ModelLayout

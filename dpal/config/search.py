@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
+from dpal.config.form_choices import choice
 from dpal.config.section import Count, Section
-from dpal.config.settings_form import choice
 from dpal.config.training import Momentum, TrainingConfig
 from dpal.planning.campaign_spec import Search
 from dpal.planning.training_recipe import OptimizerName

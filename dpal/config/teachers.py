@@ -16,9 +16,9 @@ from dpal.accounting.votes.mechanisms import (
     Mechanism,
     ReleasedVotes,
 )
+from dpal.config.form_choices import choice
 from dpal.config.guarded import Guarded
 from dpal.config.section import AgreementShare, Count, MeanAgreement, Section, Share
-from dpal.config.settings_form import choice
 from dpal.planning.campaign_spec import Acquisition
 from dpal.planning.public_selection import FineTuning
 from dpal.planning.student_recipe import StudentTraining

@@ -16,10 +16,10 @@ from pydantic import (
 )
 
 from dpal.canonical import place_digest
+from dpal.config.form_choices import Folded, choice
 from dpal.config.guarded import Guarded
 from dpal.config.registered_names import Registered
 from dpal.config.section import Fraction, Section, Share
-from dpal.config.settings_form import Folded, choice
 from dpal.models.architectures import ARCHITECTURES, Architecture
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ADAPTED, ModelSpec, Task

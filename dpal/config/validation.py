@@ -8,9 +8,9 @@ from typing import Annotated, Any, Protocol, Self
 from pydantic import ConfigDict, Field, PositiveFloat, model_validator
 
 from dpal.config.data import DataConfig
+from dpal.config.form_choices import choice
 from dpal.config.guarded import Guarded
 from dpal.config.section import Count, Section
-from dpal.config.settings_form import choice
 from dpal.data.held_out import MOST_HELD_OUT, HeldOutShare
 from dpal.errors import ConfigError
 from dpal.files.stored_objects import Place

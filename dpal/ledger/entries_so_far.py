@@ -19,7 +19,7 @@ from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entry_rows import entry_at, entry_of, read_entries, write_entry
 from dpal.ledger.schema_version import ENTRIES, TOPICS
 from dpal.ledger.taken_totals import Totals, totals_in
-from dpal.ledger.topic_tree import Branches
+from dpal.ledger.topic_merkle_tree import Branches
 from dpal.ledger.topics import (
     UNCOUNTED,
     TopicLine,

@@ -18,7 +18,7 @@ from dpal.ledger.chain import VerifiedPrefix
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
 from dpal.ledger.entry_rows import entries_after, entry_at
 from dpal.ledger.schema_version import TOPIC_TREE, TOPICS
-from dpal.ledger.topic_tree import NO_TOPICS, Branches
+from dpal.ledger.topic_merkle_tree import NO_TOPICS, Branches
 from dpal.ledger.topics import (
     TopicLine,
     has_totals,

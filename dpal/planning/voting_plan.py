@@ -32,7 +32,7 @@ from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.canonical import LATER, plain, written_fields
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.run_plan import DecidedPlan
-from dpal.planning.vote_bounds import LESS_AGREEMENT, leave_chance, less_agreed
+from dpal.planning.vote_cost_bound import LESS_AGREEMENT, leave_chance, less_agreed
 from dpal.privacy import Accountant, PrivacyTarget
 
 SUMMARY = "votes/summary"

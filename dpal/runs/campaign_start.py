@@ -33,10 +33,10 @@ from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_or_next_best, certify_plan
 from dpal.privacy import Unit
-from dpal.runs.measured_before import measured_on, require_unmeasured
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.recorded_settings import recorded_config
 from dpal.runs.released_phase import is_complete, released_phase
+from dpal.runs.validation_set_overlap import measured_on, require_unmeasured
 
 SpecFor = Callable[[int, Unit, int], CampaignSpec]
 

@@ -22,8 +22,8 @@ from dpal.reports.plan_and_phase_tables import figures_in_words, spent_table, va
 from dpal.reports.report import Report
 from dpal.reports.search_table import search_table
 from dpal.runs import prepare_campaign, write_certificate
+from dpal.runs.audit_by_attacks import audit_campaign
 from dpal.runs.campaign import Campaign
-from dpal.runs.campaign_audit import audit_campaign
 from dpal.runs.close_phase import close_phase, is_finished
 from dpal.runs.embed_records import embed_records
 from dpal.runs.labelers import people_label

@@ -14,8 +14,8 @@ from dpal.ledger.data_set_registry import EarlierOn
 from dpal.ledger.entries import Entry
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.unregistered_spend import PastCampaigns
-from dpal.runs.measured_before import measured_on, require_unmeasured
 from dpal.runs.unregistered_runs import Runs, require_known, runs_on
+from dpal.runs.validation_set_overlap import measured_on, require_unmeasured
 
 Rows = NDArray[np.bool_]
 

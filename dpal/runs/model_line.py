@@ -24,8 +24,8 @@ from dpal.reports.validation_figures import (
     percent,
     worthless,
 )
-from dpal.runs.measured_before import VALIDATION_FILES, validation_commitment
 from dpal.runs.run import Run
+from dpal.runs.validation_set_overlap import VALIDATION_FILES, validation_commitment
 
 PROTECTED = "protected"  # in place of a digest: one of protected records must not leave
 

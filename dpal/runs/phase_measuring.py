@@ -37,7 +37,7 @@ from dpal.runs.measured_figures import public_figures, worth_figures
 from dpal.runs.notify import notify
 from dpal.runs.phase_training import model_with
 from dpal.training.evaluation import probabilities
-from dpal.training.released_counts import (
+from dpal.training.noisy_validation_counts import (
     ReleasedCounts,
     draw_counts,
     further_figures,

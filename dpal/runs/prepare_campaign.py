@@ -62,7 +62,6 @@ from dpal.runs.devices import require_device
 from dpal.runs.held_plan import held_campaign, held_plan_record
 from dpal.runs.kinds import folder_of
 from dpal.runs.labelers import labeler_of
-from dpal.runs.measured_before import VALIDATION_FILES, validation_commitment
 from dpal.runs.model_description import describe_model
 from dpal.runs.notify import notify, notify_here
 from dpal.runs.open_ledger import open_ledger
@@ -70,6 +69,7 @@ from dpal.runs.open_sources import open_sources
 from dpal.runs.other_measurements import tell_of_other_measurements
 from dpal.runs.run import hold
 from dpal.runs.unregistered_runs import tell_of_others
+from dpal.runs.validation_set_overlap import VALIDATION_FILES, validation_commitment
 from dpal.training.augmentation import require_images
 from dpal.training.checkpoints import latest_weights
 from dpal.training.embeddings import last_layer

@@ -17,7 +17,7 @@ from dpal.config.campaign import parse_config
 from dpal.data.labeling_state import write_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.mechanisms.gaussian import noisy_sum
-from dpal.runs import campaign_audit, score_records
+from dpal.runs import audit_by_attacks, score_records
 from dpal.runs.notify import notify
 from dpal.runs.prepare_campaign import prepare
 from dpal.training import dp_sgd
@@ -149,8 +149,8 @@ def test_what_an_audit_finds_in_files_does_not_depend_on_who_was_selected(
         looked_for.extend(ids)
         return released_finding(folder, looked_for)
 
-    monkeypatch.setattr(campaign_audit, "released_finding", watched)
-    before = campaign_audit._of_what_was_run(campaign)
+    monkeypatch.setattr(audit_by_attacks, "released_finding", watched)
+    before = audit_by_attacks._of_what_was_run(campaign)
     everyone = pq.read_table(values["data"]["pool"], columns=["id"]).column("id").to_pylist()
     assert looked_for == everyone
     phase = campaign.plan.labeling_phases[0]
@@ -158,7 +158,7 @@ def test_what_an_audit_finds_in_files_does_not_depend_on_who_was_selected(
     selection.parent.mkdir(parents=True)
     rows = np.array([3, 5])
     write_selection(campaign.pool, rows, np.zeros(0, np.int64), selection)
-    assert campaign_audit._of_what_was_run(campaign) == before
+    assert audit_by_attacks._of_what_was_run(campaign) == before
 
 
 def test_what_cannot_be_audited_is_refused_in_one_sentence(workplace):

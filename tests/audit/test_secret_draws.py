@@ -13,7 +13,7 @@ from dpal.audit.attack_plan import Effort
 from dpal.audit.samplers import sampler_findings
 from dpal.audit.single_draws import drill_findings
 from dpal.mechanisms import inclusion
-from dpal.runs.campaign_audit import audit_campaign
+from dpal.runs.audit_by_attacks import audit_campaign
 from dpal.runs.prepare_campaign import prepare
 from tests.audit.auditing import audited, small_plan
 

@@ -21,7 +21,7 @@ from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.schema_version import TOPICS
 from dpal.ledger.taken_totals import BlockTotal
-from dpal.ledger.topic_tree import Branches
+from dpal.ledger.topic_merkle_tree import Branches
 from dpal.ledger.topics import shares_topic, topic_line_of
 from tests.ledger import raw
 from tests.ledger.owning import LIMIT

@@ -19,7 +19,7 @@ from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.entry_rows import read_entries
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.schema_version import TOPIC_TREE, TOPICS
-from dpal.ledger.topic_tree import Branches
+from dpal.ledger.topic_merkle_tree import Branches
 from dpal.ledger.topics import TopicLine, next_line, topics_of
 from dpal.ledger.verify_since import verify_from_start, write_lines
 from tests.conftest import having

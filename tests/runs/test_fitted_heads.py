@@ -32,7 +32,7 @@ from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_from
 from dpal.mechanisms.head_statistics import HeadStatistics
-from dpal.runs.campaign_audit import audit_campaign
+from dpal.runs.audit_by_attacks import audit_campaign
 from dpal.runs.phase_training import start_over
 from dpal.runs.predict import open_model, predict
 from dpal.runs.prepare_campaign import prepare

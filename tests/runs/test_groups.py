@@ -33,12 +33,12 @@ from dpal.models.build_model import build_model
 from dpal.planning.campaign_spec import Groups, ProtectedValidation
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.privacy import Unit
-from dpal.runs import campaign_audit, phase_measuring
+from dpal.runs import audit_by_attacks, phase_measuring
 from dpal.runs.prepare_campaign import prepare
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.evaluation import probabilities
 from dpal.training.noisy_metrics import confusion_counts
-from dpal.training.released_counts import ReleasedCounts, headline_of
+from dpal.training.noisy_validation_counts import ReleasedCounts, headline_of
 from tests.conftest import nothing_released, small_spec, write_blobs
 from tests.variants import quick_and_slow
 
@@ -299,9 +299,9 @@ def test_an_audit_reads_no_protected_person(held_out, small, monkeypatch):
         read.append(source.name)
         return load_all(source)
 
-    monkeypatch.setattr(campaign_audit, "load_all", reading)
+    monkeypatch.setattr(audit_by_attacks, "load_all", reading)
     campaign = prepare(small(**grouped("random", validation=PROTECTED)))
-    audited = campaign_audit.audit_campaign(
+    audited = audit_by_attacks.audit_campaign(
         campaign, Effort(canaries=40, most_steps=4, draws=1 << 16)
     )
     assert audited.findings

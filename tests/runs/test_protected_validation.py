@@ -35,7 +35,7 @@ from dpal.ledger.release_records import release_from
 from dpal.planning.campaign_spec import ThresholdStart
 from dpal.planning.certify_campaign import certify_plan
 from dpal.planning.explain_campaign import explain_campaign
-from dpal.runs import campaign_audit, other_measurements, phase_measuring
+from dpal.runs import audit_by_attacks, other_measurements, phase_measuring
 from dpal.runs.campaign import Campaign
 from dpal.runs.kinds import parse_any
 from dpal.runs.phase_training import load_model
@@ -44,7 +44,7 @@ from dpal.runs.sweeps import members
 from dpal.training.evaluation import probabilities
 from dpal.training.metrics import evaluation_metrics
 from dpal.training.noisy_metrics import confusion_counts, noisy_accuracy
-from dpal.training.released_counts import ReleasedCounts, further_figures, headline_of
+from dpal.training.noisy_validation_counts import ReleasedCounts, further_figures, headline_of
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting
 
@@ -434,7 +434,7 @@ def test_several_labels_are_measured_by_noisy_counts_of_each(several):
 
 @pytest.mark.slow
 def test_an_audit_makes_records_of_several_labels_up(several):
-    campaign_audit.audit_campaign(
+    audit_by_attacks.audit_campaign(
         several_campaign(), Effort(canaries=40, most_steps=4, draws=1 << 16)
     )
 
@@ -482,7 +482,7 @@ def test_an_audit_makes_its_records_up(folder, monkeypatch):
         read.append(source.name)
         return labeling_state.load_all(source)
 
-    monkeypatch.setattr(campaign_audit, "load_all", reading)
+    monkeypatch.setattr(audit_by_attacks, "load_all", reading)
     effort = Effort(canaries=40, most_steps=4, draws=1 << 16)
-    campaign_audit.audit_campaign(run, effort)
+    audit_by_attacks.audit_campaign(run, effort)
     assert read and all(name.endswith("made-up.parquet") for name in read)

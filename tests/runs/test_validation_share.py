@@ -37,8 +37,8 @@ from dpal.runs import other_measurements
 from dpal.runs.data_sets import register_data_set
 from dpal.runs.kinds import parse_any
 from dpal.runs.labeling_job import LabelingJob
-from dpal.runs.measured_before import measured_on
 from dpal.runs.prepare_campaign import prepare, prepare_campaign
+from dpal.runs.validation_set_overlap import measured_on
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting
 

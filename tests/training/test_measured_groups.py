@@ -16,7 +16,7 @@ from dpal.privacy import Adjacency
 from dpal.training.headline_spread import SpreadUnit, spread_of
 from dpal.training.metrics import headline_terms
 from dpal.training.noisy_metrics import confusion_counts, label_counts
-from dpal.training.released_counts import (
+from dpal.training.noisy_validation_counts import (
     ReleasedCounts,
     draw_counts,
     further_figures,

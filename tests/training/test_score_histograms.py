@@ -16,7 +16,7 @@ from dpal.planning.measured_phases import expected_auc_half_width
 from dpal.privacy import Adjacency
 from dpal.training.metrics import roc_auc
 from dpal.training.noisy_metrics import confusion_counts, label_counts
-from dpal.training.released_counts import (
+from dpal.training.noisy_validation_counts import (
     ReleasedCounts,
     draw_counts,
     further_figures,

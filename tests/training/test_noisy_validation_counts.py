@@ -18,14 +18,14 @@ from dpal.training.headline_spread import SpreadUnit, spread_of, spread_unit
 from dpal.training.metrics import evaluation_metrics, headline_terms
 from dpal.training.model_worth import model_worth
 from dpal.training.noisy_metrics import label_counts, noisy_f1, noisy_recalls, ratio_of
-from dpal.training.protected_worth import worth_of_labels
-from dpal.training.released_counts import (
+from dpal.training.noisy_validation_counts import (
     ReleasedCounts,
     draw_counts,
     further_figures,
     headline_of,
     worth_of,
 )
+from dpal.training.protected_worth import worth_of_labels
 from tests.variants import quick_and_slow
 
 SEVERAL = Task.MULTI_LABEL

@@ -13,7 +13,8 @@ from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import plain
 from dpal.errors import ParameterError, PlanRejected
-from dpal.planning.vote_bounds import (
+from dpal.planning.vote_calibration import fitted
+from dpal.planning.vote_cost_bound import (
     LESS_AGREEMENT,
     SURE,
     choose_bound,
@@ -22,7 +23,6 @@ from dpal.planning.vote_bounds import (
     shares_of,
     sigma_for,
 )
-from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import COHORT, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget
 from tests.conftest import nothing_released
