@@ -133,6 +133,7 @@ def _may_spill(dask_worker: Any) -> bool:
 @contextmanager
 def _ray(runtime: RuntimeConfig) -> Iterator[TaskRunner[Any]]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # no other user of this machine sends it work
     ray = import_module("prefect_ray")
     local: dict[str, Any] = {
         "num_cpus": _workers(runtime),

@@ -269,7 +269,7 @@ def _try_dvc(root: Path, program: str, commands: Sequence[Sequence[str]]) -> str
     """Starts DVC once; returns what kept it from doing its work, or None."""
     environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(commands)],
+        [sys.executable, "-P", "-c", program, json.dumps(commands)],
         cwd=root,
         env=environment,
         capture_output=True,

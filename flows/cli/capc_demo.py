@@ -47,7 +47,7 @@ def _party(demo: Demo, command: str, file: Path) -> Iterator[subprocess.Popen[by
     log = _log(demo, file.parent.name if command == "site" else command)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "capc", command, "--config", str(file)],
+            [sys.executable, "-P", "-m", "flows.cli", "capc", command, "--config", str(file)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -199,7 +200,7 @@ def _deploy(stack: Stack, log: Path, files: list[Path]) -> None:
     """Deploys as `dpal deploy` does, in a process that knows the new server."""
     from flows.ops.supervisor import COMMAND, ServeError
 
-    command = [sys.executable, "-m", COMMAND, "deploy", *map(str, files)]
+    command = [sys.executable, "-P", "-m", COMMAND, "deploy", *map(str, files)]
     environment = {**os.environ, **stack.environment, "PREFECT_HOME": str(stack.folder / "worker")}
     environment["PREFECT_CLIENT_MAX_RETRIES"] = "8"  # the server is busy with its first start
     with log.open("wb") as file:
@@ -247,6 +248,12 @@ def _alone(folder: Path) -> Iterator[None]:
     from flows.ops.supervisor import ServeError
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    about = folder.stat()
+    if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ServeError(
+            f"others can write into {folder}, where passwords and settings of the servers are "
+            "kept; nothing was started, choose a --folder of your own"
+        )
     descriptor = os.open(folder / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

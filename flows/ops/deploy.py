@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from prefect import Flow
@@ -42,6 +43,7 @@ from flows.ops.deployments import (
 )
 from flows.ops.deployments import DeploymentSchedule as WantedSchedule
 from flows.ops.prefect_connection import DeployError
+from flows.ops.run_flow import module_of
 from flows.ops.work_pools import Change, Done, set_up_pool
 
 if TYPE_CHECKING:
@@ -140,6 +142,7 @@ def _rhythm(schedule: SCHEDULE_TYPES) -> str:
 
 
 def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
+    import_module(module_of(wanted.entrypoint))  # before Prefect looks for it in this folder
     flow: Flow[..., Any] = load_flow_from_entrypoint(wanted.entrypoint, use_placeholder_flow=False)
     schema = json.loads(json.dumps(parameter_schema(flow).model_dump(exclude_unset=True)))
     facts: dict[str, Any] = {

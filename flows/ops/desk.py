@@ -251,13 +251,14 @@ def _deployed(client: SyncPrefectClient) -> Iterator[tuple[str, Looked]]:
 
 def _looked(deployment: DeploymentResponse) -> Looked | None:
     """A deployed watch that is to be looked at from here."""
-    values = (deployment.parameters or {}).get("config")
-    folder = folder_asked_for(deployment) or Path.cwd()
-    if deployment.paused or not values or canonical_place(folder) != canonical_place(Path.cwd()):
-        return None
-    with suppress(DpalError):  # of another version; a run of the deployment says what is wrong
+    try:
+        values = (deployment.parameters or {}).get("config")
+        folder, here = folder_asked_for(deployment) or Path.cwd(), Path.cwd()
+        if deployment.paused or not values or canonical_place(folder) != canonical_place(here):
+            return None
         return Looked(deployment=deployment.id, config=parse_watch(values))
-    return None
+    except Exception:  # of another version, or anything else that somebody told the server
+        return None  # a run of the deployment says what is wrong; other watches are looked at
 
 
 def _is_due(config: WatchConfig, looked: str | None, now: datetime) -> bool:

@@ -169,7 +169,13 @@ def mlflow_service(stack: Stack) -> Service:
         ORIGINS: ",".join(origins),
     }
     answers = f"{stack.url('mlflow')}/health"
-    return Service(name="mlflow", command=command, environment=environment, answers=answers)
+    return Service(
+        name="mlflow",
+        command=command,
+        environment=environment | _NO_CLOUD,
+        hides=_CLOUD,
+        answers=answers,
+    )
 
 
 def label_studio_service(stack: Stack) -> Service:
@@ -316,11 +322,21 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _write(file: Path, text: str) -> None:
-    """Writes a file that holds a secret."""
-    descriptor = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    """Writes a file that holds a secret, in place of any that others may have opened."""
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(text)
 
+
+# MLflow reads files at any place of which its accounts tell it, and keeps its own in the folder.
+_CLOUD = ("AWS_", "AZURE_", "GOOGLE_", "GCS_", "CLOUDSDK_")
+_NO_CLOUD = {
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "GOOGLE_APPLICATION_CREDENTIALS": os.devnull,
+}
 
 _AUTH = """[mlflow]
 default_permission = READ

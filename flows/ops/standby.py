@@ -13,7 +13,6 @@ from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import anyio
-from prefect.flows import load_flow_from_flow_run
 from prefect.runner._flow_run_executor import FlowRunExecutionResult, FlowRunExecutorContext
 from prefect.runner._process_manager import ProcessHandle
 from prefect.runner._starter_engine import EngineCommandStarter
@@ -29,7 +28,7 @@ from flows.ops import standby_process
 
 if TYPE_CHECKING:
     import anyio.abc
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import FlowRun, State
     from prefect.runner._control_channel import ControlChannel
 
 # The run that just began has the processors to itself until about its first step.
@@ -173,6 +172,20 @@ class StandbyStarter:
         )
 
 
+class NoHooks:
+    """Runs nothing after a run that crashed or was cancelled: our flows ask for nothing.
+
+    To look for hooks, Prefect would load the flow as its deployment says: by steps, and from a
+    place, that whoever can write to the server chooses.
+    """
+
+    async def run_cancellation_hooks(self, flow_run: FlowRun, state: State) -> None:
+        """Does nothing."""
+
+    async def run_crashed_hooks(self, flow_run: FlowRun, state: State) -> None:
+        """Does nothing."""
+
+
 async def _pass_on_output(process: anyio.abc.Process) -> None:
     try:
         await consume_process_output(process, sys.stdout, sys.stderr)
@@ -192,7 +205,7 @@ async def run_in_standby(
     async with FlowRunExecutorContext() as context:
         starter = StandbyStarter(standbys, configuration, context.control_channel)
         executor = context.create_executor(
-            flow_run, starter, resolve_flow=load_flow_from_flow_run, propose_submitting=False
+            flow_run, starter, hook_runner=NoHooks(), propose_submitting=False
         )
 
         async def execute(*, task_status: anyio.abc.TaskStatus[ProcessHandle]) -> None:

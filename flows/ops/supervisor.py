@@ -16,6 +16,7 @@ import httpx
 import psutil
 
 from dpal.errors import DpalError
+from flows.ops import run_flow
 
 _SETTLED_SECONDS = 60.0  # who lives longer starts anew without delay
 _LONGEST_PAUSE = 60.0
@@ -39,6 +40,7 @@ class Service:
       name: for messages, and its log file.
       command: that runs it.
       environment: beside the one of this process.
+      hides: how variables begin of which the one of this process is kept from it.
       answers: URL that answers once it is up; None needs no waiting.
       patience: seconds until it must have answered.
     """
@@ -46,6 +48,7 @@ class Service:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    hides: tuple[str, ...] = ()
     answers: str | None = None
     patience: float = 420.0
 
@@ -137,10 +140,13 @@ class Supervisor:
         self._record()
 
     def _spawn(self, part: Service) -> subprocess.Popen[bytes]:
+        inherited = {
+            key: told for key, told in os.environ.items() if not key.startswith(part.hides)
+        }
         with self._log(part).open("ab") as log:
             return subprocess.Popen(
                 list(part.command),
-                env={**os.environ, **part.environment},
+                env={**inherited, **part.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -209,7 +215,7 @@ def _bury(pid: int) -> None:
 def _is_server(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         line = " ".join(process.cmdline())
-        return f"{COMMAND} worker" not in line and "prefect.flow_engine" not in line
+        return f"{COMMAND} worker" not in line and run_flow.__name__ not in line
     return False
 
 

@@ -21,6 +21,7 @@ from dpal.config.allow_list import WORKDIR, AllowList
 from dpal.config.guarded import Guarded, GuardedSetting
 from dpal.errors import AllowListError, DpalError
 from dpal.files.urls import NO_PLACE, canonical_place
+from flows.ops import run_flow
 from flows.ops.deployments import ENTRYPOINTS, ENVIRONMENT, TRAINING_MODULES
 from flows.ops.standby import Standbys, run_in_standby
 from tasks.allow_list import ASKED_FOLDER, allow_file, read_allow_list
@@ -79,9 +80,9 @@ class OwnFlowConfiguration(ProcessJobConfiguration):
         self.working_dir = asked if allowed else here
         # The run itself says so where the folder is not allowed: as one sentence on its page.
         self.env = {**ENVIRONMENT, **({} if allowed else {ASKED_FOLDER: str(asked)})}
-        # -P: nothing that lies in the folder is taken for a module.
+        # -P, and a program of ours: nothing that lies in the folder is taken for a module.
         self.command = command_to_string(
-            [sys.executable, "-P", "-m", "prefect.flow_engine", ENTRYPOINTS[name]]
+            [sys.executable, "-P", "-m", run_flow.__name__, ENTRYPOINTS[name]]
         )
         super().prepare_for_flow_run(
             flow_run, deployment, flow, work_pool, worker_name, worker_id=worker_id
@@ -102,7 +103,7 @@ class OwnFlowWorker(ProcessWorker):
           options: of Prefect's worker.
         """
         super().__init__(work_pool_name, **options)
-        self._standbys = Standbys(standby, TRAINING_MODULES, ENVIRONMENT) if standby else None
+        self._standbys = Standbys(standby, TRAINING_MODULES, ENVIRONMENT)
 
     @classmethod
     def __dispatch_key__(cls) -> str:
@@ -116,32 +117,27 @@ class OwnFlowWorker(ProcessWorker):
         task_status: anyio.abc.TaskStatus[int] | None = None,
     ) -> ProcessWorkerResult:
         """Runs a flow in a process of its own."""
-        # Without its deployment there is no code of the server's that this process could load
-        # for the hooks of a run that crashed or was cancelled. Our flows have none.
-        alone = flow_run.model_copy(update={"deployment_id": None})
-        if self._standbys is None:
-            return await super().run(alone, configuration, task_status)
         status = task_status or anyio.TASK_STATUS_IGNORED
-        return await run_in_standby(self._standbys, alone, configuration, status)
+        return await run_in_standby(self._standbys, flow_run, configuration, status)
 
     async def setup(self) -> None:
         """Prepares the worker, and what stands by."""
         await super().setup()
-        if self._standbys is not None:
-            await self._standbys.fill()
+        await self._standbys.fill()
 
     async def teardown(self, *exc_info: Any) -> None:
         """Ends what stands by, and the worker after its runs."""
-        if self._standbys is not None:
-            await self._standbys.close()
+        await self._standbys.close()
         await super().teardown(*exc_info)
 
 
 def folder_asked_for(deployment: DeploymentResponse) -> Path | None:
     """The folder in which a deployment wants its runs to work."""
-    steps = deployment.pull_steps or []
-    asked = steps[0].get(_FOLDER_STEP, {}).get("directory") if len(steps) == 1 else None
-    return Path(asked) if isinstance(asked, str) else None
+    match deployment.pull_steps or []:
+        case [{**only}] if isinstance(step := only.get(_FOLDER_STEP), dict):
+            asked = step.get("directory")
+            return Path(asked) if isinstance(asked, str) else None
+    return None
 
 
 def _may_work_in(folder: Path, here: Path) -> bool:

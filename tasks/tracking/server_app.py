@@ -7,6 +7,7 @@ permissions let whoever makes something delete it, and every account make someth
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Sequence
 
@@ -44,6 +45,7 @@ _WRITES = re.compile(
     r"logged-models(/[\w-]+)?(/params|/tags)?)"
     r"|/(ajax-)?api/2\.0/mlflow-artifacts/(artifacts|mpu)/.+"
 )
+_SOURCES = r"^(models:/|runs:/|mlflow-artifacts:/|dummy-source$|prompt-template$)"
 _KEPT = re.compile(rf"{_API}/logged-models/[^/]+|/(ajax-)?api/2\.0/mlflow-artifacts/.+")
 
 
@@ -51,6 +53,8 @@ def create_app() -> ASGIApp:
     """MLflow's application with basic authentication, for its own pages and for programs."""
     from mlflow.server.auth import create_app as create_mlflow
 
+    # Models of this server alone: files elsewhere are read with the server's rights, for anybody.
+    os.environ.setdefault("MLFLOW_CREATE_MODEL_VERSION_SOURCE_VALIDATION_REGEX", _SOURCES)
     origins = own_origins()
     # Its charts are drawn by code that is made as they are drawn (plotly.js).
     policy = content_policy(script_src="'unsafe-eval'", frame_src="blob: data:")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def take_inputs(campaign: Campaign, order: TrainingOrder) -> Phase:
     """Brings the ordered files here and checks them, byte for byte.
 
     Raises:
-      LedgerError: the order leaves a file out.
+      LedgerError: the order leaves a file out, or names another one than the ledger committed.
       StoreError: a file is missing or not the one that was ordered.
     """
     phase = campaign.plan.phases[order.phase]
@@ -122,6 +123,17 @@ def take_inputs(campaign: Campaign, order: TrainingOrder) -> Phase:
             raise LedgerError.before_release(
                 f"the order to train {phase.name} does not name {path.name}; run the campaign "
                 "again to order it anew"
+            )
+    releases = [phase.selection_release]
+    if phase.index > 0:
+        releases.append(campaign.plan.phases[phase.index - 1].training_release)
+    with campaign.ledger() as ledger:
+        known = [ledger.committed(release) or {} for release in releases]
+    for name, digest in chain.from_iterable(committed.items() for committed in known):
+        if name in refs_by_name and refs_by_name[name].sha256 != digest:
+            raise LedgerError.before_release(
+                f"the order to train {phase.name} names another {name} than the ledger committed; "
+                "run the campaign again to order it anew"
             )
     # Those alone: an order may name more files of this run, which it would replace.
     fetch_files(campaign, [refs_by_name[campaign.files(phase).name_of(path)] for path in needed])

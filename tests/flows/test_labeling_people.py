@@ -23,6 +23,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.labeling.labeling_figures import read_labeling_figures
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
+from flows.ops import run_flow
 from tests.conftest import allow, command, small_values, write_blobs
 from tests.flows.calling import call
 from tests.flows.leaks import files_below, naming
@@ -177,7 +178,7 @@ def engines() -> list[int]:
     found = []
     for one in psutil.process_iter(["cmdline", "pid"]):
         words = " ".join(one.info["cmdline"] or [])
-        with_us = "prefect.flow_engine" in words
+        with_us = run_flow.__name__ in words
         try:
             if with_us and Path(one.cwd()) == Path.cwd():
                 found.append(one.info["pid"])

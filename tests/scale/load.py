@@ -37,6 +37,7 @@ import psutil
 from dpal.config.campaign import parse_config
 from dpal.ledger.data_set_accounts import data_sets
 from dpal.ledger.entries import Entry, EntryKind
+from flows.ops import run_flow
 from tests.conftest import allow, command, small_values, write_blobs
 from tests.scale.place import Place, place
 from tests.whole_postgres import WholePostgres, find_programs, running_postgres
@@ -101,7 +102,7 @@ def campaigns_that_run(here: Place) -> list[psutil.Process]:
     for process in here.processes:
         with suppress(psutil.Error):
             for one in psutil.Process(process.pid).children(recursive=True):
-                if "prefect.flow_engine" in one.cmdline() or "prefect.engine" in one.cmdline():
+                if run_flow.__name__ in one.cmdline():
                     found.append(one)
     return found
 
