@@ -212,9 +212,15 @@ def _tell(report: ImportReport, to: Path) -> None:
         )
     for what, count in report.noted.items():
         out.print(f"note: {count:,} {what}", markup=False)
-    for name, count in report.unread.items():
-        out.print(f"note: {count:,} cells of column {name} that are no numbers count as missing",
-                  markup=False)  # fmt: skip
+    before = "held-out" if report.told else "earlier"
+    for what, cells in (
+        ("are no numbers count as missing", report.unread),
+        (f"are missing are like none before: no {before} record lacks one", report.imputed),
+        (f"are beyond those of all {before} records count as the nearest of these", report.clipped),
+        (f"are categories that no {before} record has count as (other)", report.other),
+    ):
+        for name, count in cells.items():
+            out.print(f"note: {count:,} cells of column {name} that {what}", markup=False)
     if report.task is Task.MULTI_LABEL:
         out.print("each record has any number of these labels")
     if report.unlabeled:

@@ -87,7 +87,7 @@ def predict_command(
         out.print(f"note: {count:,} {what}", markup=False)
     for what, cells in (
         ("are no numbers and count as missing", found.unread),
-        ("are missing, as none was before, and count as the mean", found.imputed),
+        ("are missing, as none was before, which no model learned from", found.imputed),
         ("are beyond what was seen before, and count as the nearest of that", found.clipped),
         ("are categories that the model does not know, and count as (other)", found.other),
     ):

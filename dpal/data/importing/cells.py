@@ -100,7 +100,9 @@ def _number_text(value: float | None) -> str | None:
 def cell_numbers(column: pa.Array) -> Floats:
     """Cells as numbers, shape (n,); NaN where one is missing or none."""
     if pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_boolean(column.type):
-        values = np.array(pc.fill_null(column.cast(pa.float64()), np.nan), dtype=np.float64)
+        values = np.array(
+            pc.fill_null(column.cast(pa.float64(), safe=False), np.nan), dtype=np.float64
+        )
     else:
         import pandas as pd
 
@@ -113,7 +115,9 @@ def cell_days(column: pa.Array) -> Floats:
     """Cells as days since 1970, shape (n,); NaN where one is missing or no date (ISO 8601)."""
     import pandas as pd
 
-    series = pd.Series(cell_texts(column), dtype=object)
+    # pandas takes `now` and `today` for the moment at which it reads them.
+    texts = [t if t and (t[0].isdigit() or t[0] in "+-") else None for t in cell_texts(column)]
+    series = pd.Series(texts, dtype=object)
     dates = pd.to_datetime(series, errors="coerce", format="ISO8601", utc=True)
     # Nanoseconds would end in 2262, and begin again in 1677.
     instants = dates.to_numpy("datetime64[us]").astype(np.int64).astype(np.float64)

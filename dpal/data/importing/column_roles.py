@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from dpal.data.importing.cells import cell_texts
+from dpal.data.importing.cells import cell_numbers, cell_texts
 from dpal.data.importing.known_tables import KnownTable
 from dpal.data.importing.picture_files import ENDINGS
 from dpal.data.importing.settings import ImportSettings
@@ -23,6 +24,7 @@ _TEXTS = (
     ("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"),
     ("question1", "question2"), ("text",), ("text_a",), ("sentence",), ("review",),
 )  # fmt: skip
+_FIRST_CELLS = 100
 _INDEX = ("", "unnamed: 0", "index", "__index_level_0__")  # what pandas writes beside a table
 
 
@@ -81,7 +83,7 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
     Raises:
       DataError: a column that is named is not there, or none is left to be a record.
     """
-    by_name = {name.lower(): name for name in table.columns}
+    by_name = {name.lower(): name for name in table.columns if name not in settings.left_out}
 
     def named(wanted: str | None, option: str) -> str | None:
         if wanted is not None and wanted not in table.columns:
@@ -100,11 +102,13 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
         labels = (found,)
     texts = tuple(str(named(name, "--text")) for name in settings.texts)
     picture = named(settings.picture, "--picture") or (known.picture if known else None)
-    if picture is None and not texts:
+    # Records of an earlier import that were columns are that again, whatever came beside them.
+    guessed = not settings.columns
+    if guessed and picture is None and not texts:
         found = usual(_PICTURES)
         if found is not None and _names_pictures(table, found):
             picture = found
-    if not texts and picture is None and settings.picture is None:
+    if guessed and not texts and picture is None and settings.picture is None:
         for names in _TEXTS:
             if all(name in by_name and _holds_texts(table, by_name[name]) for name in names):
                 texts = tuple(by_name[name] for name in names)
@@ -147,8 +151,14 @@ def _is_nested(table: SourceTable, name: str) -> bool:
 
 
 def _holds_texts(table: SourceTable, name: str) -> bool:
+    """Whether a column is of texts; where nothing says so, by its first cells: numbers are none."""
     if table.schema is None:
-        return True
+        first = next((rows for rows in table.rows() if rows.cells.num_rows), None)
+        if first is None:
+            return True
+        cells = first.cells.column(name).slice(0, _FIRST_CELLS)
+        given = np.array([text is not None for text in cell_texts(cells)])
+        return bool(np.isnan(cell_numbers(cells)[given]).any()) or not given.any()
     kind = table.schema.field(name).type
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
 

@@ -35,6 +35,7 @@ _LEAST_SEEN = 10  # held-out records that have a category, where there are more 
 _MOST_KEPT = 4096  # values of a column that are counted at all
 _COVERED = 0.5  # share of records that the kept categories must cover
 _HALF = 0.5
+_NEARLY_ALL = 0.95  # share of given cells that are numbers, or dates, in a column of those
 _MOST_NAMED = 8  # categories that a person is shown
 _MOST_SHOWN = 32  # characters of each
 _TEXTS = "has too many different texts"
@@ -116,10 +117,12 @@ class CategoryColumn:
     Attributes:
       name: of the column.
       values: those with a feature of their own, in order.
+      has_missing: whether a held-out record has none, or an earlier version did not note it.
     """
 
     name: str
     values: tuple[str, ...]
+    has_missing: bool = True
 
     @property
     def features(self) -> list[str]:
@@ -164,7 +167,8 @@ class ReadCells:
     Attributes:
       read: of numbers, those that are one.
       unread: of numbers, those that are given and none, which count as missing.
-      imputed: of numbers, those not given, where held-out records have all: they count as the mean.
+      imputed: those not given, where held-out records have all: they count as the mean, or as a
+        category that no model learned from.
       clipped: of numbers, those beyond all that held-out records have.
       other: of categories, those without a feature of their own.
     """
@@ -194,6 +198,17 @@ class TableEncoding:
         """Names of the features, in order."""
         return tuple(name for column in self.columns for name in column.features)
 
+    @property
+    def always(self) -> tuple[str, ...]:
+        """Columns in which every held-out record has a cell."""
+        return tuple(
+            column.name
+            for column in self.columns
+            if not (
+                column.has_missing if isinstance(column, CategoryColumn) else column.marks_missing
+            )
+        )
+
     def encode(
         self, cells: pa.RecordBatch, on_cells: OnCells = lambda name, found: None
     ) -> NDArray[np.float32]:
@@ -219,7 +234,9 @@ class TableEncoding:
             own = cells.column(column.name)
             if isinstance(column, CategoryColumn):
                 hot = column.encode(own)
-                on_cells(column.name, ReadCells(other=int(hot[:, len(column.values)].sum())))
+                other, missing = hot[:, len(column.values) :].sum(axis=0)
+                imputed = 0 if column.has_missing else int(missing)
+                on_cells(column.name, ReadCells(other=int(other), imputed=imputed))
                 parts.append(hot)
                 continue
             values = column.read(own)
@@ -255,7 +272,13 @@ class TableEncoding:
             if each["kind"] == "number":
                 columns.append(NumberColumn(**values))
             else:
-                columns.append(CategoryColumn(name=values["name"], values=tuple(values["values"])))
+                columns.append(
+                    CategoryColumn(
+                        name=values["name"],
+                        values=tuple(values["values"]),
+                        has_missing=values.get("has_missing", True),
+                    )
+                )
         return cls(tuple(columns))
 
 
@@ -283,6 +306,7 @@ class _Seen:
     texts: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     values: list[Floats] = field(default_factory=list)
+    days: list[Floats] = field(default_factory=list)
 
 
 class ColumnReader:
@@ -306,11 +330,10 @@ class ColumnReader:
             seen.there += len(given)
             seen.is_boolean |= pt.is_boolean(column.type)
             seen.numbers += int((~np.isnan(numbers)).sum())
-            if seen.numbers < seen.there:
-                days = cell_days(column)
-                seen.dates += int((~np.isnan(days)).sum())
-                numbers = days
             seen.values.append(numbers)
+            if seen.numbers < seen.there:
+                seen.days.append(cell_days(column))
+                seen.dates += int((~np.isnan(seen.days[-1])).sum())
             for text in given:
                 if text in seen.texts or len(seen.texts) < _MOST_KEPT:
                     seen.texts[text] += 1
@@ -356,13 +379,18 @@ class ColumnReader:
           left_out: their names.
         """
         seen = {name: self._seen[name].texts for name in left_out if name in self._seen}
-        return tuple(name for name, texts in seen.items() if max(texts.values(), default=0) > 1)
+        return tuple(
+            name
+            for name, texts in seen.items()
+            if len(texts) > 1 and max(texts.values()) > 1 and odd_form(texts) is None
+        )
 
 
 def _column(name: str, seen: _Seen) -> Column | str:
     """How one column becomes numbers, or why it becomes none."""
-    if not seen.is_boolean and seen.there in (seen.numbers, seen.dates) and len(seen.texts) > 2:
-        return _number(name, seen, dated=seen.numbers < seen.there)
+    enough = _NEARLY_ALL * seen.there  # one cell that is neither does not decide
+    if not seen.is_boolean and len(seen.texts) > 2 and max(seen.numbers, seen.dates) >= enough:
+        return _number(name, seen, dated=seen.numbers < seen.dates)
     texts, there = seen.texts + seen.answers, seen.there + seen.answers.total()
     if len(texts) < 2 and there in (0, seen.rows):
         return "is the same in all held-out records"
@@ -373,11 +401,13 @@ def _column(name: str, seen: _Seen) -> Column | str:
         frequent = [(text, count) for text, count in frequent if count >= _LEAST_SEEN]
         if sum(count for _, count in frequent) < _COVERED * there:
             return odd_form(texts) or _TEXTS
-    return CategoryColumn(name=name, values=tuple(sorted(text for text, _ in frequent)))
+    values = tuple(sorted(text for text, _ in frequent))
+    return CategoryColumn(name=name, values=values, has_missing=there < seen.rows)
 
 
 def _number(name: str, seen: _Seen, *, dated: bool) -> NumberColumn:
-    values = np.concatenate(seen.values)
+    values = np.concatenate(seen.days if dated else seen.values)
+    given = seen.dates if dated else seen.numbers
     values = values[~np.isnan(values)]
     low, high = float(values.min()), float(values.max())
     logarithm = bool(high - values.mean() > _SKEWED * values.std())
@@ -390,5 +420,5 @@ def _number(name: str, seen: _Seen, *, dated: bool) -> NumberColumn:
         std=float(shown.std()) or 1.0,
         dated=dated,
         logarithm=logarithm,
-        marks_missing=seen.there < seen.rows,
+        marks_missing=given < seen.rows,
     )

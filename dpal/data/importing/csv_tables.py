@@ -23,6 +23,9 @@ from dpal.data.parquet import reading
 from dpal.errors import DataError
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_QUOTED = re.compile(r'"[^"]*"')
+_SAYS_SEPARATOR = re.compile(r"sep=.", re.IGNORECASE)
+_LONGEST_LINE = 2**26
 _BLOCK = 2**22  # bytes of a file of texts that are read at a time
 
 
@@ -33,10 +36,14 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
       DataError: it is empty, names a column twice, or a column that is asked for is not there.
     """
     with reading(place, "write it as CSV in UTF-8"):
-        with _stream(place) as stream:
-            start = stream.read(2**16).decode("utf-8-sig", errors="replace")
-        line = start.partition("\n")[0].rstrip("\r")
-        counts = {mark: line.count(mark) for mark in (",", "\t", ";", "|")}
+        start = _start(place)
+        line = _first_line(start).rstrip("\r\n")
+        if _SAYS_SEPARATOR.fullmatch(line):  # as Excel writes it before the header
+            raise DataError(
+                f"{place} begins with the line {line}, which names no columns; delete it"
+            )
+        outside = _QUOTED.sub("", line)
+        counts = {mark: outside.count(mark) for mark in (",", "\t", ";", "|")}
         mark = max(counts, key=lambda each: counts[each])
         lines = csv.reader(io.StringIO(start, newline=""), delimiter=mark)
         first = [name.strip() for name in next(lines, [])]
@@ -65,6 +72,33 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
         ),
         settings,
     )
+
+
+def _start(place: Path) -> str:
+    """The beginning of a file, at least its first line.
+
+    Raises:
+      DataError: that is longer than any table's.
+    """
+    read = b""
+    with _stream(place) as stream:
+        while more := stream.read(2**16):
+            read += more
+            text = str(read.decode("utf-8-sig", errors="replace"))
+            if _first_line(text) != text:
+                return text
+            if len(read) > _LONGEST_LINE:
+                raise DataError(f"{place} begins with a line of more than 64 MB; is it a table?")
+    return str(read.decode("utf-8-sig", errors="replace"))
+
+
+def _first_line(text: str) -> str:
+    """Up to the first line break that is in no quotes, or all of it."""
+    end = 0
+    while (end := text.find("\n", end) + 1) > 0:
+        if text.count('"', 0, end) % 2 == 0:
+            return text[:end]
+    return text
 
 
 def _is_a_record(first: Sequence[str]) -> bool:

@@ -51,6 +51,13 @@ def _fields(place: Path, settings: ImportSettings) -> tuple[tuple[str, ...], tup
             )
     if not number:
         raise DataError(f"{place} is empty; it needs one JSON object a line")
+    lost = next((name for name in settings.always if name not in every), None)
+    if lost is not None:
+        raise DataError(
+            f"no line of {place} has the field {lost!r}, which all earlier ones had; they have "
+            "{shown}",
+            shown=", ".join([*every][:30]),
+        )
     if len(theirs) == len(settings.columns):
         theirs.update(every)
     return tuple(theirs), tuple(name for name in every if name not in theirs)

@@ -35,18 +35,25 @@ def open_parquet(place: Path, settings: ImportSettings) -> OpenedSource:
             raise DataError(f"{path} and {files[0]} have different columns; import them apart")
     parts = [_part_in_name(path) for path in files] if place.is_dir() else [None]
     own = class_names_in(schema, str(files[0]))
+    names = [name.strip() for name in schema.names]  # as those of other tables
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{place} has two columns {{twice}}; give each a name of its own",
+                        twice=repr(twice))  # fmt: skip
 
     def rows() -> Iterator[Rows]:
         for path, part in zip(files, parts, strict=True):
             for _, batch in read_batches(path, schema.names):
-                yield Rows(batch, split=part)
+                yield Rows(batch.rename_columns(names), split=part)
 
     return opened_table(
         SourceTable(
             place=place,
-            columns=tuple(schema.names),
+            columns=tuple(names),
             rows=rows,
-            schema=schema,
+            schema=pa.schema(
+                [field.with_name(name) for field, name in zip(schema, names, strict=True)]
+            ),
             classes=own or _hugging_face_names(schema),
             has_parts=len(set(parts)) > 1 and None not in parts,
         ),

@@ -67,6 +67,7 @@ class ImportSettings:
       header: whether the first line of a CSV file names its columns; None: if it looks like that.
       left_out: columns of a table that are no features.
       columns: names of those that an earlier import had.
+      always: of these, the ones in which every record that decided about them had a cell.
       picture_rule: how pictures are brought to one form.
       uncertain: what a -1 among several labels means.
       blank: what a blank among several labels means.
@@ -95,6 +96,7 @@ class ImportSettings:
     header: bool | None = None
     left_out: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
     picture_rule: PictureRule = field(default_factory=PictureRule)
     uncertain: Unsure = Unsure.UNKNOWN
     blank: Unsure = Unsure.UNKNOWN

@@ -120,5 +120,11 @@ def _listed(text: str) -> list[str]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return [one or other for one, other in _QUOTED.findall(text)]
+        members = [one or other for one, other in _QUOTED.findall(text)]
+        if not members and text.strip("[] "):
+            raise DataError(
+                "a label begins with a bracket and is no list of JSON; write lists as "
+                '["sport", "arts"], and other labels without a bracket'
+            ) from None
+        return members
     return [str(each) for each in value] if isinstance(value, list) else []

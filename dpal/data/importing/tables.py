@@ -22,6 +22,7 @@ from dpal.data.importing.table_labels import LabelReader
 from dpal.data.importing.table_pictures import named_pictures
 from dpal.data.sources import Content
 from dpal.data.texts import TEXT_COLUMNS
+from dpal.errors import DataError
 
 _ODD_ROWS = "rows with more or fewer fields than the header"
 LINE_BREAKS = "line breaks inside quotes, which may be rows that a stray quote swallowed"
@@ -57,6 +58,11 @@ def opened_table(table: SourceTable, settings: ImportSettings) -> OpenedSource:
     content = Content.TEXT if roles.texts else None
     if roles.features == ("features",) and is_list(table, "features"):
         content = Content.FEATURES
+        kind = None if table.schema is None else table.schema.field("features").type.value_type
+        if kind is not None and not (pt.is_integer(kind) or pt.is_floating(kind)):
+            raise DataError(
+                f"column features of {table.place} has lists of type {kind}; write lists of numbers"
+            )
     return OpenedSource(
         content=content,
         parts=lambda: _parts(table, settings, roles, labels, content),

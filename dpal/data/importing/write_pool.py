@@ -126,6 +126,7 @@ def _as_before(settings: ImportSettings, like: ImportRecipe) -> ImportSettings:
         classes=settings.classes or like.classes,
         texts=settings.texts or like.texts,
         columns=() if like.columns is None else tuple(c.name for c in like.columns.columns),
+        always=() if like.columns is None else like.columns.always,
         header=like.header if settings.header is None else settings.header,
         value_range=settings.value_range or like.value_range,
     )

@@ -1,0 +1,166 @@
+"""Tables as people have them: read as they are meant, told of, or refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from dpal.data.importing.columns import CategoryColumn
+from dpal.data.importing.import_report import ImportReport
+from dpal.data.importing.recipe import recipe_in
+from dpal.data.importing.settings import ImportSettings
+from dpal.data.importing.write_pool import import_source
+from dpal.data.sources import Content
+from dpal.errors import DataError
+from dpal.labels import Task
+
+N = 200
+SHARE = 0.3
+
+
+def imported(place: Path, *, like: Path | None = None, **settings: Any) -> ImportReport:
+    """What an import tells; the pool lies beside its source, as pool.parquet or new.parquet."""
+    to = place.with_name("pool.parquet" if like is None else "new.parquet")
+    earlier = None if like is None else recipe_in(like)
+    to.unlink(missing_ok=True)
+    settings = {"held_out": SHARE, **settings} if like is None else {"whole": True, **settings}
+    return import_source(place, to, ImportSettings(**settings), like=earlier)
+
+
+def people(**columns: Any) -> pd.DataFrame:
+    given = {
+        "id": [f"p{k}" for k in range(N)],
+        "age": [20 + k / 7 for k in range(N)],
+        "sex": ["f", "m"] * (N // 2),
+        **columns,
+    }
+    return pd.DataFrame({**given, "label": ["no", "yes", "yes", "no"] * (N // 4)})
+
+
+def csv(folder: Path, table: pd.DataFrame, **how: Any) -> Path:
+    place = folder / "table.csv"
+    table.to_csv(place, index=False, **how)
+    return place
+
+
+def lines(place: Path, rows: Iterable[Mapping[Any, Any]]) -> Path:
+    place.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return place
+
+
+def test_lines_that_spell_fields_otherwise_are_refused(tmp_path: Path) -> None:
+    rows = people().to_dict("records")
+    imported(lines(tmp_path / "t.jsonl", rows))
+    otherwise = [{"id": row["id"], "AGE": row["age"], "sex": row["sex"]} for row in rows]
+    with pytest.raises(DataError, match="'age', which all earlier ones had"):
+        imported(lines(tmp_path / "n.jsonl", otherwise), like=tmp_path / "pool.parquet")
+
+
+def test_a_missing_category_is_told_where_none_was(tmp_path: Path) -> None:
+    imported(csv(tmp_path, people()))
+    blank = people(sex=["", "m"] * (N // 2))
+    found = imported(csv(tmp_path, blank), like=tmp_path / "pool.parquet")
+    assert found.imputed == {"sex": N // 2}
+    before = CategoryColumn(name="sex", values=("f", "m"))  # as earlier versions wrote it
+    assert before.has_missing
+
+
+@pytest.mark.parametrize("name", ["text", "review", "sentence"])
+def test_numbers_are_no_texts_whatever_their_column_is_called(tmp_path: Path, name: str) -> None:
+    found = imported(csv(tmp_path, people(**{name: [k % 5 + 1 for k in range(N)]})))
+    assert found.content is Content.FEATURES
+    assert set(found.columns) == {"age", "sex", name}
+
+
+@pytest.mark.parametrize("name", ["review", "path", "id"])
+def test_what_is_left_out_is_nothing_else_either(tmp_path: Path, name: str) -> None:
+    words = [f"seen on ward {k}" for k in range(N)] if name == "review" else ["7"] * N
+    found = imported(csv(tmp_path, people(**{name: words})), left_out=(name,))
+    assert name not in found.columns
+    assert sum(found.rows.values()) == N
+    assert found.content is Content.FEATURES
+    with pytest.raises(DataError, match="labels of at least two"):
+        imported(csv(tmp_path, people(y=words)), left_out=("y", "label"))
+
+
+def test_one_odd_cell_does_not_decide_what_a_column_is(tmp_path: Path) -> None:
+    for odd in ("unknown", "inf"):
+        doses = [f"{k / 3:.2f}" for k in range(N)]
+        for place in range(0, N, 40):  # some of them held out, whoever is
+            doses[place] = odd
+        found = imported(csv(tmp_path, people(dose=doses)))
+        assert "numbers" in found.columns["dose"]
+        assert found.unread == {"dose": N // 40}
+
+
+def test_no_word_is_the_moment_of_the_import(tmp_path: Path) -> None:
+    words = ["now", "today", "2024-01-01", "2023-05-06"] * (N // 4)
+    found = imported(csv(tmp_path, people(word=words)))
+    assert "categories" in found.columns["word"] and "2026" not in found.columns["word"]
+
+
+def test_whole_numbers_that_no_float_has_are_read(tmp_path: Path) -> None:
+    table = people(account=[2**60 + 3 * k for k in range(N)])
+    place = tmp_path / "table.parquet"
+    table.to_parquet(place)
+    assert "numbers" in imported(place).columns["account"]
+
+
+def test_lists_without_quotes_are_no_record_without_labels(tmp_path: Path) -> None:
+    tags = [json.dumps(["a", "b"]), "[a, b]"] * (N // 2)
+    with pytest.raises(DataError, match="no list of JSON"):
+        imported(csv(tmp_path, people().assign(label=tags)), labels=("label",))
+    empty = [json.dumps(["a", "b"]), "[]"] * (N // 2)
+    found = imported(csv(tmp_path, people().assign(label=empty)), labels=("label",))
+    assert found.task is Task.MULTI_LABEL
+
+
+def test_lists_of_no_numbers_are_refused_without_a_cell(tmp_path: Path) -> None:
+    place = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"features": [["secret"]] * N, "label": ["a", "b"] * (N // 2)}), place)
+    with pytest.raises(DataError, match="lists of type string") as refused:
+        imported(place)
+    assert "secret" not in str(refused.value)
+
+
+def test_blanks_around_names_of_columns_are_none_in_parquet_either(tmp_path: Path) -> None:
+    place = tmp_path / "table.parquet"
+    people().rename(columns={"label": " label", "sex": "sex "}).to_parquet(place)
+    assert set(imported(place).columns) == {"age", "sex"}
+
+
+def test_a_header_may_be_long_and_hold_commas(tmp_path: Path) -> None:
+    genes = {f"gene_{k:05d}": np.arange(N) % (k + 3) for k in range(6000)}
+    found = imported(csv(tmp_path, people(**genes)))
+    assert found.features > 6000
+    quoted = people().rename(columns={"age": "age, in years, rounded"})
+    found = imported(csv(tmp_path, quoted, sep=";"))
+    assert "age, in years, rounded" in found.columns
+    place = tmp_path / "table.csv"
+    place.write_text("sep=;\n" + place.read_text())
+    with pytest.raises(DataError, match="delete it"):
+        imported(place)
+
+
+def test_a_column_of_one_text_names_nobody(tmp_path: Path) -> None:
+    assert imported(csv(tmp_path, people(ward=["north"] * N))).repeated == ()
+
+
+def test_a_picture_beyond_sixteen_bits_is_not_cut_off(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    for number in range(40):
+        (folder / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        pixels = np.full((8, 8), 70_000 if number == 7 else 60_000, np.int32)
+        Image.fromarray(pixels).save(folder / "ab"[number % 2] / f"{number}.tiff")
+    found = import_source(folder, tmp_path / "p.parquet", ImportSettings(held_out=SHARE))
+    assert sum(found.rows.values()) == 39
+    assert sum(found.dropped.values()) == 1
