@@ -61,7 +61,7 @@ def test_lines_that_spell_fields_otherwise_are_refused(tmp_path: Path) -> None:
     rows = people().to_dict("records")
     imported(lines(tmp_path / "t.jsonl", rows))
     otherwise = [{"id": row["id"], "AGE": row["age"], "sex": row["sex"]} for row in rows]
-    with pytest.raises(DataError, match="'age', which all earlier ones had"):
+    with pytest.raises(DataError, match="'age'"):
         imported(lines(tmp_path / "n.jsonl", otherwise), like=tmp_path / "pool.parquet")
 
 
@@ -88,7 +88,7 @@ def test_what_is_left_out_is_nothing_else_either(tmp_path: Path, name: str) -> N
     assert name not in found.columns
     assert sum(found.rows.values()) == N
     assert found.content is Content.FEATURES
-    with pytest.raises(DataError, match="labels of at least two"):
+    with pytest.raises(DataError, match="two classes"):
         imported(csv(tmp_path, people(y=words)), left_out=("y", "label"))
 
 
@@ -117,7 +117,7 @@ def test_whole_numbers_that_no_float_has_are_read(tmp_path: Path) -> None:
 
 def test_lists_without_quotes_are_no_record_without_labels(tmp_path: Path) -> None:
     tags = [json.dumps(["a", "b"]), "[a, b]"] * (N // 2)
-    with pytest.raises(DataError, match="no list of JSON"):
+    with pytest.raises(DataError, match="of JSON"):
         imported(csv(tmp_path, people().assign(label=tags)), labels=("label",))
     empty = [json.dumps(["a", "b"]), "[]"] * (N // 2)
     found = imported(csv(tmp_path, people().assign(label=empty)), labels=("label",))
