@@ -116,6 +116,12 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
     row_id = named(settings.id, "--id") or usual(("id",))
     split = named(settings.split, "--split") or usual(("split",))
     group = named(settings.group, "--group")
+    both = next((name for name in labels if name in (*texts, picture, row_id)), None)
+    if both is not None:
+        raise DataError(
+            f"column {both!r} of {table.place} is the label, and cannot be what a record is or is "
+            "called; name another one"
+        )
     for name, _ in settings.only:
         named(name, "--only")
     taken = {*labels, row_id, split, group, picture, *texts, *settings.left_out}

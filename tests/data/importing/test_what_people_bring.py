@@ -164,3 +164,9 @@ def test_a_picture_beyond_sixteen_bits_is_not_cut_off(tmp_path: Path) -> None:
     found = import_source(folder, tmp_path / "p.parquet", ImportSettings(held_out=SHARE))
     assert sum(found.rows.values()) == 39
     assert sum(found.dropped.values()) == 1
+
+
+def test_a_label_is_not_its_own_record(tmp_path: Path) -> None:
+    for role in ({"texts": ("label",)}, {"id": "label"}):
+        with pytest.raises(DataError, match="'label'"):
+            imported(csv(tmp_path, people()), labels=("label",), **role)
