@@ -50,9 +50,12 @@ def collect_campaign(folder: Path) -> Collected:
 
 def _collect(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) -> Collected:
     if not files.labels.exists():
-        projects, job = labeler_of(waiting.kind).projects, LabelingJob.recorded(campaign)
+        projects = labeler_of(waiting.kind).projects
+        if projects is None:
+            return Collected.WAITS
+        job = LabelingJob.recorded(campaign)
         # Settings of a later run may name another one, whose address nobody has allowed.
-        if projects is None or job.config.labeler.kind != waiting.kind:
+        if job.config.labeler.kind != waiting.kind:
             return Collected.WAITS
         look = projects.look(job, files)
         if not look.complete:

@@ -11,7 +11,7 @@ from prefect.blocks.system import Secret
 from dpal.config.runtime import RunConfig, RuntimeConfig, TaskRunnerKind
 from dpal.files.artifacts import PhaseFolder
 from dpal.runs.host import Host, Part, Result, TrainingMonitor
-from tasks.allow_list import require_allowed
+from tasks.allow_list import comes_from_prefect, require_allowed
 from tasks.prefect_client import has_server
 from tasks.training_monitor import monitoring_training
 from tasks.wait_for_people import Waiting, form_answers, take_over_query
@@ -19,6 +19,11 @@ from tasks.wait_for_people import Waiting, form_answers, take_over_query
 
 class PrefectHost(Host):
     """A process in which Prefect's flows may run."""
+
+    @property
+    def is_limited(self) -> bool:
+        """As `tasks.allow_list.comes_from_prefect`."""
+        return comes_from_prefect()
 
     def require_allowed(self, config: RunConfig) -> None:
         """As `tasks.allow_list.require_allowed`."""

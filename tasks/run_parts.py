@@ -133,7 +133,6 @@ def _may_spill(dask_worker: Any) -> bool:
 @contextmanager
 def _ray(runtime: RuntimeConfig) -> Iterator[TaskRunner[Any]]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # no other user of this machine sends it work
     ray = import_module("prefect_ray")
     local: dict[str, Any] = {
         "num_cpus": _workers(runtime),
@@ -143,6 +142,7 @@ def _ray(runtime: RuntimeConfig) -> Iterator[TaskRunner[Any]]:
     options = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if runtime.scheduler is None:
         options |= local
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # no other user here sends it work
     with ray.RayTaskRunner(address=runtime.scheduler, init_kwargs=options) as runner:
         yield runner
 

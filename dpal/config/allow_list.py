@@ -114,9 +114,7 @@ class AllowList:
                     replace(each, value=each.mark.usual[0]) if each in together else each
                     for each in wanted
                 ]
-                if left.keys().isdisjoint(one.key for one in together) and not self.refused(
-                    without
-                ):
+                if not self.refused(without):
                     left.update(dict.fromkeys(one.key for one in together))
         return list(left)
 

@@ -33,6 +33,7 @@ from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_or_next_best, certify_plan
 from dpal.privacy import Unit
+from dpal.runs.host import host
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.recorded_settings import recorded_config
 from dpal.runs.released_phase import is_complete, released_phase
@@ -278,7 +279,8 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
     folder = CampaignFolder(config.runtime.artifacts / config.start_from)
     record = folder.read_record()
     plan, before = record["plan"], record["config"]
-    recorded_config(folder)
+    if host().is_limited:  # elsewhere nothing else of its settings has to be known
+        recorded_config(folder)
     finished = len(folder.finished_phases())
     needed: set[int] = set()
     if finished:

@@ -38,6 +38,11 @@ class TrainingMonitor:
 class Host:
     """A plain process: nobody watches, nothing is limited, parts run one after the other."""
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether somebody else than the data's owner may have started this run."""
+        return False
+
     def require_allowed(self, config: RunConfig) -> None:
         """Requires that settings which a folder records may be used here.
 

@@ -249,10 +249,12 @@ def _alone(folder: Path) -> Iterator[None]:
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     about = folder.stat()
-    if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if about.st_uid != os.geteuid():
+        raise ServeError(f"{folder} belongs to another user; nothing was started, choose --folder")
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ServeError(
-            f"others can write into {folder}, where passwords and settings of the servers are "
-            "kept; nothing was started, choose a --folder of your own"
+            f"others can write into {folder}, where passwords and settings of the servers are; "
+            f"nothing was started, see that nobody did and say: chmod go-w {folder}"
         )
     descriptor = os.open(folder / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:

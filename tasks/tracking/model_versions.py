@@ -58,7 +58,7 @@ def register_version(run: Run[Any], certificate: Mapping[str, Any], model_uri: s
       The address of the version; of the logged model, where its line is that of other models.
     """
     line, client = line_of(run), MlflowClient()
-    if others := _others_of(client, run, line):
+    if others := _others_of(client, run, line, certificate):
         notify(
             f"the model of {run.name} became no version of {line.registered}, which holds models "
             f"of {others}; name a line of its own in runtime.registry.line"
@@ -82,7 +82,9 @@ def register_version(run: Run[Any], certificate: Mapping[str, Any], model_uri: s
     return uri
 
 
-def _others_of(client: MlflowClient, run: Run[Any], line: ModelLine) -> str | None:
+def _others_of(
+    client: MlflowClient, run: Run[Any], line: ModelLine, certificate: Mapping[str, Any]
+) -> str | None:
     """What a line's newest version is of, where this run came to the line by its name alone.
 
     Anybody who starts a run chooses its name; which line or data set it is of, the owner allows.
@@ -90,7 +92,8 @@ def _others_of(client: MlflowClient, run: Run[Any], line: ModelLine) -> str | No
     if run.runtime.registry.line is not None or run.dataset is not None:
         return None
     tags = _tags_by_number(client, line)
-    if not tags:
+    known = {one.get("dpal.certificate") for one in tags.values()}
+    if not tags or certificate["digest"] in known:
         return None
     origin = VersionFacts.from_tags(tags[max(tags, key=int)]).origin
     return None if origin in (None, line.origin) else origin

@@ -192,7 +192,7 @@ def test_this_machines_own_key_is_trusted_without_a_word(
     certified, registry, version, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    shutil.copytree(certified.anchors.folder, tmp_path / "dpal" / "anchors")
+    shutil.copytree(certified.signer.folder, tmp_path / "dpal" / "anchors")
     done = call("promote", version(), *WHY, "--to", "mine", "--mlflow", registry)
     assert done.returncode == 0, done
     assert "own key" in done.stdout

@@ -38,6 +38,8 @@ LEDGER = Path("artifacts/ledger.sqlite")
 class Limited(Host):
     """Uses no settings of another run."""
 
+    is_limited = True
+
     def require_allowed(self, config: RunConfig) -> None:
         raise NotAllowed("data.pool", "pool.parquet", "data.pool: [pool.parquet]", "allow.yaml")
 

@@ -60,7 +60,7 @@ def test_what_silent_teachers_say_moves_no_answer():
 def test_a_threshold_asks_for_the_same_share_of_those_who_vote():
     checked = VotingRule(
         mechanism=Mechanism.BINARY, teachers=TEACHERS, labels=1, sigma=0.05,
-        confidence=Confidence(threshold=8.1, sigma=0.05),
+        confidence=Confidence(threshold=8.1, sigma=0.01),
     )  # fmt: skip
     votes = np.ones((SIZE, TEACHERS, 1), np.uint8)
     assert (answers(checked, Ballots.of(votes)) == 1).all()

@@ -312,7 +312,7 @@ class _Seen:
 class ColumnReader:
     """Learns of held-out records, batch by batch, how columns become numbers.
 
-    Memory: eight bytes for each number of each held-out record.
+    Memory: eight bytes for each cell of each held-out record, sixteen where not all are numbers.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,8 @@ from dpal.errors import DataError
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _QUOTED = re.compile(r'"[^"]*"')
 _SAYS_SEPARATOR = re.compile(r"sep=.", re.IGNORECASE)
-_LONGEST_LINE = 2**26
+_SIGNS = re.compile(r'["\n,;|\t]')
+_LONGEST_LINE = 2**24
 _BLOCK = 2**22  # bytes of a file of texts that are read at a time
 
 
@@ -82,22 +83,36 @@ def _start(place: Path) -> str:
     """
     read = b""
     with _stream(place) as stream:
-        while more := stream.read(2**16):
+        while more := stream.read(max(2**16, len(read))):
             read += more
             text = str(read.decode("utf-8-sig", errors="replace"))
             if _first_line(text) != text:
                 return text
             if len(read) > _LONGEST_LINE:
-                raise DataError(f"{place} begins with a line of more than 64 MB; is it a table?")
+                raise DataError(
+                    f"{place} begins with a line of more than {_LONGEST_LINE // 10**6} MB, or with "
+                    "a quote that nobody closes; its first line names the columns"
+                )
     return str(read.decode("utf-8-sig", errors="replace"))
 
 
 def _first_line(text: str) -> str:
-    """Up to the first line break that is in no quotes, or all of it."""
-    end = 0
-    while (end := text.find("\n", end) + 1) > 0:
-        if text.count('"', 0, end) % 2 == 0:
-            return text[:end]
+    """Up to the first line break that is in no quotes, or all of it.
+
+    A quote begins where a field does; anywhere else it is a character as others are.
+    """
+    begins, closed, quoted = 0, -1, False  # of the field; of the quote before, which may be doubled
+    for found in _SIGNS.finditer(text):
+        place, sign = found.start(), found.group()
+        if sign == '"':
+            if quoted:
+                quoted, closed = False, place
+            else:
+                quoted = place in (begins, closed + 1)
+        elif not quoted and sign == "\n":
+            return text[: place + 1]
+        elif not quoted:
+            begins = place + 1
     return text
 
 

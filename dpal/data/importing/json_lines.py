@@ -67,7 +67,10 @@ def _is_held_out(place: Path, number: int, value: Mapping[str, Any], of: ImportS
     """Whether a line is held out, by what will decide that of its record."""
 
     def said(wanted: str | None, usual: str = "") -> str | None:
-        name = wanted or next((key for key in value if key.lower() == usual), "")
+        def is_usual(key: str) -> bool:
+            return key.lower() == usual and key not in of.left_out
+
+        name = wanted or next(filter(is_usual, value), "")
         return _as_text(value.get(name))
 
     if of.held_out is None:

@@ -19,7 +19,6 @@ from dpal.data.pictures import MOST_PIXELS
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _KEPT = ("PNG", "JPEG")
 _DEEP = ("I", "I;16", "I;16B", "I;16L")
-_HALF = 0.5
 _SHRUNK = 4  # times as many pixels are read of a picture that is made smaller
 
 
@@ -76,6 +75,10 @@ def shaped(picture: Image.Image, rule: PictureRule) -> NDArray[Any]:
             ground = Image.new("RGBA", picture.size, "white")
             picture = Image.alpha_composite(ground, picture.convert("RGBA"))
         picture = picture.convert("L" if grey else "RGB")
+    elif picture.mode == "I":
+        values = np.asarray(picture)
+        if values.min() < 0 or values.max() > 0xFFFF:
+            raise ValueError("beyond 16 bits: cut off there, it would be another picture")
     if rule.crop and rule.size is not None:
         picture = picture.crop(_middle(picture.size, rule.size))
     if rule.size is not None and picture.size != rule.size:
@@ -85,10 +88,7 @@ def shaped(picture: Image.Image, rule: PictureRule) -> NDArray[Any]:
     if not deep:
         return pixels
     shift = 16 - (rule.bits or 16)
-    values = pixels.astype(np.float64)
-    if picture.mode == "I" and (values.min() < -_HALF or values.max() > 0xFFFF + _HALF):
-        raise ValueError("beyond 16 bits: cut off there, it would be another picture")
-    levels = np.rint(values).clip(0, 0xFFFF >> shift).astype(np.uint16)
+    levels = np.rint(pixels.astype(np.float64)).clip(0, 0xFFFF >> shift).astype(np.uint16)
     levels = levels << np.uint16(shift)
     if rule.grey is not False:
         return levels

@@ -24,6 +24,7 @@ from dpal.data.sources import Content
 from dpal.data.texts import TEXT_COLUMNS
 from dpal.errors import DataError
 
+_NUMBERS = (pt.is_integer, pt.is_floating, pt.is_boolean, pt.is_decimal)
 _ODD_ROWS = "rows with more or fewer fields than the header"
 LINE_BREAKS = "line breaks inside quotes, which may be rows that a stray quote swallowed"
 NO_TEXT = "rows without a text"
@@ -59,7 +60,7 @@ def opened_table(table: SourceTable, settings: ImportSettings) -> OpenedSource:
     if roles.features == ("features",) and is_list(table, "features"):
         content = Content.FEATURES
         kind = None if table.schema is None else table.schema.field("features").type.value_type
-        if kind is not None and not (pt.is_integer(kind) or pt.is_floating(kind)):
+        if kind is not None and not any(accepts(kind) for accepts in _NUMBERS):
             raise DataError(
                 f"column features of {table.place} has lists of type {kind}; write lists of numbers"
             )

@@ -17,7 +17,7 @@ from PIL import Image
 from dpal.data.importing.columns import CategoryColumn
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.recipe import recipe_in
-from dpal.data.importing.settings import ImportSettings
+from dpal.data.importing.settings import ImportSettings, PictureRule
 from dpal.data.importing.write_pool import import_source
 from dpal.data.sources import Content
 from dpal.errors import DataError
@@ -155,15 +155,40 @@ def test_a_column_of_one_text_names_nobody(tmp_path: Path) -> None:
     assert imported(csv(tmp_path, people(ward=["north"] * N))).repeated == ()
 
 
-def test_a_picture_beyond_sixteen_bits_is_not_cut_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [None, (4, 4)])
+def test_a_picture_beyond_sixteen_bits_is_not_cut_off(
+    tmp_path: Path, size: tuple[int, int] | None
+) -> None:
     folder = tmp_path / "pictures"
     for number in range(40):
         (folder / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
         pixels = np.full((8, 8), 70_000 if number == 7 else 60_000, np.int32)
         Image.fromarray(pixels).save(folder / "ab"[number % 2] / f"{number}.tiff")
-    found = import_source(folder, tmp_path / "p.parquet", ImportSettings(held_out=SHARE))
+    settings = ImportSettings(held_out=SHARE, picture_rule=PictureRule(size=size))
+    found = import_source(folder, tmp_path / "p.parquet", settings)
     assert sum(found.rows.values()) == 39
     assert sum(found.dropped.values()) == 1
+
+
+@pytest.mark.parametrize("head", ['id\tsize 12"\tlabel', 'id\t"size\n""12"""\tlabel'])
+def test_a_quote_in_the_middle_of_a_name_is_a_character(tmp_path: Path, head: str) -> None:
+    place = tmp_path / "table.tsv"
+    rows = [f"p{k}\t{k / 7}\t{k % 2}" for k in range(20 * N)]
+    place.write_text("\n".join([head, *rows]) + "\n")
+    assert sum(imported(place).rows.values()) == 20 * N
+
+
+def test_fingerprints_are_numbers(tmp_path: Path) -> None:
+    place = tmp_path / "table.parquet"
+    bits = [[k % 2 == 0, k % 3 == 0] for k in range(N)]
+    pq.write_table(pa.table({"features": bits, "label": ["a", "b"] * (N // 2)}), place)
+    assert imported(place).content is Content.FEATURES
+
+
+def test_who_is_held_out_does_not_depend_on_a_column_that_is_left_out(tmp_path: Path) -> None:
+    rows = [{"id": f"p{k % 3}", "a": k / 7, "label": k % 2} for k in range(N)]
+    found = imported(lines(tmp_path / "t.jsonl", rows), left_out=("id",))
+    assert sum(found.rows.values()) == N and set(found.columns) == {"a"}
 
 
 def test_a_label_is_not_its_own_record(tmp_path: Path) -> None:
