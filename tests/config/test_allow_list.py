@@ -475,3 +475,13 @@ def test_a_path_that_nobody_guards_is_refused(monkeypatch):
     monkeypatch.setattr("tasks.allow_list.comes_from_prefect", lambda: True)
     with pytest.raises(ConfigError, match="elsewhere of Unmarked"):
         require_allowed(Unmarked(name="own", elsewhere=[Path("/etc/passwd")]))
+
+
+def test_weights_that_rotations_leave_are_allowed_with_their_improvement(tmp_path, monkeypatch):
+    """Its start goes on from them, as a flow that the improvement calls."""
+    monkeypatch.chdir(tmp_path)
+    start = {"name": "begun", "rotations": {"epochs": 1, "records": 100}}
+    config = parse_public({"kind": "public", "name": "better", "start": start})
+    allowed = extended_for(AllowList(), [config])
+    weights = tmp_path / "artifacts" / "better" / "pretrained.safetensors"
+    assert allowed.together["better"]["model.weights"] == (str(weights.resolve()),)
