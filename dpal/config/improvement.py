@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
@@ -23,6 +24,7 @@ from dpal.planning.linear_head import TrainingMethod
 from dpal.privacy import Accountant, Adjacency
 
 KIND = "public"
+ROTATION_WEIGHTS = "pretrained.safetensors"  # in the folder of an improvement
 
 
 class ImprovementPrivacyConfig(Section):
@@ -67,6 +69,12 @@ class PublicConfig(RunConfig):
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig, title="Training of the start")
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
+
+    def files_for_called_flows(self) -> Mapping[str, Path]:
+        """The weights from which the training of its start goes on."""
+        if self.start.rotations is None:
+            return {}
+        return {"model.weights": self.runtime.artifacts / self.name / ROTATION_WEIGHTS}
 
     @property
     def labeled(self) -> tuple[Place | list[Place], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
@@ -253,6 +254,10 @@ class RunConfig(Section):
     if TYPE_CHECKING:  # each kind has its own, where a form shows them
         name: str
         runtime: RuntimeConfig
+
+    def files_for_called_flows(self) -> Mapping[str, Path]:
+        """Files that a run makes and a flow that it calls reads, by the setting that names them."""
+        return {}
 
     @model_validator(mode="after")
     def _own_place(self) -> Self:

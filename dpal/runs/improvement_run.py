@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import nn
 
-from dpal.config.improvement import PublicConfig
+from dpal.config.improvement import ROTATION_WEIGHTS, PublicConfig
 from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import PhaseFolder
@@ -78,4 +78,4 @@ class Improving(ConfiguredRun[ImprovementPlan]):
 
 def rotation_weights(config: PublicConfig) -> Path:
     """Where rotation pretraining leaves its weights."""
-    return folder_of(config).root / "pretrained.safetensors"
+    return folder_of(config).root / ROTATION_WEIGHTS

@@ -86,7 +86,6 @@ def extended_for(allowed: AllowList, configs: Sequence[RunConfig | WatchConfig])
 def settings_to_allow(configs: Sequence[RunConfig | WatchConfig]) -> list[GuardedSetting]:
     """The guarded settings of configurations, and of the campaigns that they start themselves."""
     from dpal.config.guarded import GuardedSetting, guarded_settings
-    from dpal.config.improvement import PublicConfig
     from dpal.data.inbox.state import WATCHES, WatchFolder
 
     wanted = [setting for config in configs for setting in guarded_settings(config)]
@@ -95,11 +94,11 @@ def settings_to_allow(configs: Sequence[RunConfig | WatchConfig]) -> list[Guarde
             folder = config.campaign.runtime.artifacts.absolute() / WATCHES / config.name
             pools = WatchFolder(folder).pool(config.name).parent
             wanted.append(GuardedSetting("data.pool", f"{pools}/", _known()["data.pool"]))
-        if isinstance(config, PublicConfig) and config.start.rotations is not None:
-            from dpal.runs.improvement_run import rotation_weights
-
-            weights = rotation_weights(config).absolute()  # from which its start goes on
-            wanted.append(GuardedSetting("model.weights", weights, _known()["model.weights"]))
+        else:
+            wanted += [
+                GuardedSetting(key, place.absolute(), _known()[key])
+                for key, place in config.files_for_called_flows().items()
+            ]
     return wanted
 
 
