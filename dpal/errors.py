@@ -130,13 +130,12 @@ class StoredResult(DpalError):
     """Prefect's server names a stored result of a run, and dpal stores none. It was not read."""
 
     code = "stored-result"
-    closing = "it was not read, and nothing was released"
-    released = False
 
     def _sentence(self) -> str:
         return (
             "Prefect's server says that this run is over and names a stored result, and dpal "
-            "stores none: somebody who can write to the server set the run's state; start it again"
+            "stores none: somebody who can write to the server set the run's state. It was not "
+            "read; start the run again"
         )
 
 

@@ -6,7 +6,6 @@ import fcntl
 import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import time
@@ -245,17 +244,11 @@ def _ports(texts: list[str]) -> dict[str, int]:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One serve for each folder: two would give each other's databases two servers."""
+    from flows.ops.stack_secrets import require_own_folder
     from flows.ops.supervisor import ServeError
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    about = folder.stat()
-    if about.st_uid != os.geteuid():
-        raise ServeError(f"{folder} belongs to another user; nothing was started, choose --folder")
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ServeError(
-            f"others can write into {folder}, where passwords and settings of the servers are; "
-            f"nothing was started, see that nobody did and say: chmod go-w {folder}"
-        )
+    require_own_folder(folder)
     descriptor = os.open(folder / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -76,11 +76,28 @@ def prefect_login(stack_secrets: StackSecrets) -> str:
     return stack_secrets.read("prefect", prefix=f"{_EARLIER_NAME}:")
 
 
-def _require_own(path: Path) -> None:
+def require_own_folder(folder: Path) -> None:
+    """Requires that nobody else can put files into a stack's folder.
+
+    Raises:
+      ServeError: others can.
+    """
+    if _own_mode(folder) & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ServeError(
+            f"others can write into {folder}, where passwords and settings of the servers are; "
+            f"nothing was started, see that nobody did and say: chmod go-w {folder}"
+        )
+
+
+def _own_mode(path: Path) -> int:
     about = path.stat()
     if about.st_uid != os.geteuid():
         raise ServeError(f"{path} belongs to another user; nothing was started, choose --folder")
-    if about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    return about.st_mode
+
+
+def _require_own(path: Path) -> None:
+    if _own_mode(path) & (stat.S_IRWXG | stat.S_IRWXO):
         raise ServeError(
             f"{path} can be read by others, so what is in it is known; write another password into "
             f"it and say: chmod 600 {path}"

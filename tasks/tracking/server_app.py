@@ -45,7 +45,7 @@ _WRITES = re.compile(
     r"logged-models(/[\w-]+)?(/params|/tags)?)"
     r"|/(ajax-)?api/2\.0/mlflow-artifacts/(artifacts|mpu)/.+"
 )
-_SOURCES = r"^(models:/|runs:/|mlflow-artifacts:/|dummy-source$|prompt-template$)"
+_SOURCES = r"^(models:/|runs:/|mlflow-artifacts:/(?!/)|dummy-source$|prompt-template$)"
 _KEPT = re.compile(rf"{_API}/logged-models/[^/]+|/(ajax-)?api/2\.0/mlflow-artifacts/.+")
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from selenium.webdriver import Chrome
 
-from tasks.tracking.server_app import ADMIN
+from tasks.tracking.server_app import ADMIN, WORKER
 from tests.browser.chrome import (
     asked,
     browser,
@@ -121,6 +121,18 @@ def test_a_name_that_comes_to_mean_this_machine_is_not_answered(stack):
         for server, path in (("prefect", "/api/health"), ("mlflow", "/version")):
             chrome.get(f"http://{REBOUND}:{stack.ports[server]}{path}")
             wait_for_text(chrome, "was called by another name")
+
+
+def test_mlflow_makes_no_version_of_files_elsewhere(stack):
+    """It would read them with its own rights, for whoever asks."""
+    login = (WORKER, stack.secret("mlflow-worker"))
+    url = f"{stack.url('mlflow')}/api/2.0/mlflow"
+    made = httpx.post(f"{url}/registered-models/create", json={"name": "q"}, auth=login, timeout=60)
+    assert made.is_success
+    source = {"name": "q", "source": "s3://bucket/dpal/confidential/clinic"}
+    refused = httpx.post(f"{url}/model-versions/create", json=source, auth=login, timeout=60)
+    assert refused.status_code == 400
+    assert "version source" in refused.text
 
 
 def test_only_the_stacks_own_hosts_are_asked_and_its_pages_work(stack, chrome, tmp_path):

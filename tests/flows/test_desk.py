@@ -7,6 +7,8 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -16,12 +18,13 @@ from prefect.client.schemas.filters import (
     FlowFilterName,
 )
 from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.responses import DeploymentResponse
 
 from dpal.data.inbox.state import Stage
 from flows.cli.deploy import make
 from flows.ops.deploy import take_down
 from flows.ops.deployments import from_file, pools_of
-from flows.ops.desk import VARIABLE, Desk, _is_due, alone_at_desk
+from flows.ops.desk import VARIABLE, Desk, _is_due, _looked, alone_at_desk
 from tests.conftest import allow
 from tests.flows.watching import last_run, register, remembered, small_watch, watch_values
 
@@ -137,6 +140,28 @@ def test_a_paused_watch_and_one_of_another_folder_are_left_alone(watched, monkey
         assert not (elsewhere / "artifacts" / "watch").exists()
     looked(desk)
     assert last_run(remembered(watched)).stage is Stage.STARTED
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"parameters": {"config": 5}},
+        {"pull_steps": [{"prefect.deployments.steps.set_working_directory": "x"}]},
+        {"pull_steps": [{"prefect.deployments.steps.set_working_directory": {"directory": "\0"}}]},
+        {"pull_steps": ["x"]},
+    ],
+)
+def test_what_anybody_may_tell_the_server_ends_no_desk(told):
+    facts: dict[str, Any] = {
+        "parameters": {"config": watch_values(name=NAME)},
+        "pull_steps": None,
+        "paused": False,
+    }
+    theirs = DeploymentResponse.model_construct(id=uuid4(), **{**facts, **told})
+    ours = DeploymentResponse.model_construct(id=uuid4(), **facts)
+    assert _looked(ours) is not None
+    found = _looked(theirs)
+    assert found is None or "pull_steps" in told  # steps that are not ours name no folder
 
 
 def test_a_look_is_due_by_the_watch_s_own_clock():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from prefect.exceptions import FailedRun
 from prefect.states import Completed, Failed
 from pydantic import ValidationError
 
+import dpal
 from dpal.config.campaign import parse_config
 from dpal.errors import LedgerError, StoreError
 from dpal.files.object_store import ArtifactRef
@@ -85,6 +87,25 @@ def test_an_order_that_leaves_a_file_out_is_refused(order, campaign):
     short = order.model_copy(update={"inputs": order.inputs[1:]})
     with pytest.raises(LedgerError, match=r"selection\.parquet", check=nothing_released):
         take_inputs.fn(campaign, short)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_files_that_the_ledger_committed_are_taken_as_they_were():
+    """And no file but those that the training reads: an order could replace any other."""
+    config = parse_config(small_values(schedule__queries=[40]))
+    dpal.run(config)
+    campaign = prepare(config)
+    phase = campaign.plan.phases[1]
+    order = order_training.fn(campaign, phase)
+    assert take_inputs.fn(campaign, order) == phase
+    for name in ("phase-0/model.safetensors", "phase-1/selection.parquet"):
+        [named] = [one for one in order.inputs if one.name.endswith(name)]
+        others = [one for one in order.inputs if one is not named]
+        wrong = order.model_copy(update={"inputs": (replace(named, sha256="0" * 64), *others)})
+        with pytest.raises(LedgerError, match="committed", check=nothing_released):
+            take_inputs.fn(campaign, wrong)
+    more = replace(order.inputs[0], name="certificate.json", sha256="0" * 64)
+    take_inputs.fn(campaign, order.model_copy(update={"inputs": (*order.inputs, more)}))
 
 
 def test_another_plan_than_the_ordered_one_is_refused(order, campaign):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,39 @@ def test_two_on_one_folder_are_refused(tmp_path):
         pass
     with _alone(tmp_path / "stack"):
         pass
+
+
+def test_a_folder_that_others_can_write_into_is_refused(tmp_path):
+    """They could have put their own settings of the servers there."""
+    folder = tmp_path / "stack"
+    folder.mkdir()
+    for mode in (0o777, 0o770):
+        folder.chmod(mode)
+        with pytest.raises(ServeError, match="chmod go-w"), _alone(folder):
+            pass
+    folder.chmod(0o755)
+    with _alone(folder):
+        pass
+    if os.geteuid() == 0:
+        os.chown(folder, 12345, -1)
+        with pytest.raises(ServeError, match="another user"), _alone(folder):
+            pass
+
+
+def test_mlflow_is_started_without_keys_to_object_storage(tmp_path, monkeypatch):
+    """It reads any place that its accounts name."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-zq")
+    told = tmp_path / "told.json"
+    program = f"import json, os; json.dump(dict(os.environ), open({str(told)!r}, 'w'))"
+    (tmp_path / "crew").mkdir()
+    crew = Supervisor(tmp_path / "crew", print)
+    crew._spawn(
+        replace(mlflow_service(stack_in(tmp_path)), command=[sys.executable, "-c", program])
+    ).wait(60)
+    environment = json.loads(told.read_text())
+    assert "secret-zq" not in told.read_text()
+    assert environment["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert environment["PATH"] == os.environ["PATH"]
 
 
 def test_passwords_are_made_once_private_and_on_no_command_line(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import socket
 import threading
 import time
@@ -24,6 +25,7 @@ from dpal.errors import ConfigError
 from flows.ops.prefect_app import PASSWORD
 from flows.ops.prefect_app import create_app as create_prefect_app
 from tasks.tracking.server_app import (
+    _SOURCES,
     ADMIN,
     EARLIER,
     READER,
@@ -221,6 +223,21 @@ def test_who_asks_is_read_as_mlflow_reads_it():
     ):
         with pytest.raises(ValueError):
             requesting_user(unclear)
+
+
+@pytest.mark.parametrize(
+    ("source", "goes"),
+    [
+        ("models:/m-0a1b", True),
+        ("runs:/0a1b/model", True),
+        ("mlflow-artifacts:/1/models/m-0a1b/artifacts", True),
+        ("s3://bucket/dpal/confidential/clinic", False),
+        ("mlflow-artifacts://elsewhere/1", False),
+        ("/srv/clinic", False),
+    ],
+)
+def test_versions_are_of_models_that_the_server_has(source, goes):
+    assert bool(re.search(_SOURCES, source)) is goes
 
 
 def test_what_is_unclear_is_not_passed_on():

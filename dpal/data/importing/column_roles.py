@@ -10,8 +10,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from dpal.data.importing.cells import cell_numbers, cell_texts
+from dpal.data.importing.importers import TEST
 from dpal.data.importing.known_tables import KnownTable
+from dpal.data.importing.parts import drawn_part, part_of
 from dpal.data.importing.picture_files import ENDINGS
+from dpal.data.importing.row_fields import cells_of, ids_of, splits_of
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import SourceTable
 from dpal.errors import DataError
@@ -24,7 +27,7 @@ _TEXTS = (
     ("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"),
     ("question1", "question2"), ("text",), ("text_a",), ("sentence",), ("review",),
 )  # fmt: skip
-_FIRST_CELLS = 100
+_FIRST_ROWS = 1000
 _INDEX = ("", "unnamed: 0", "index", "__index_level_0__")  # what pandas writes beside a table
 
 
@@ -108,14 +111,16 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
         found = usual(_PICTURES)
         if found is not None and _names_pictures(table, found):
             picture = found
-    if guessed and not texts and picture is None and settings.picture is None:
-        for names in _TEXTS:
-            if all(name in by_name and _holds_texts(table, by_name[name]) for name in names):
-                texts = tuple(by_name[name] for name in names)
-                break
     row_id = named(settings.id, "--id") or usual(("id",))
     split = named(settings.split, "--split") or usual(("split",))
     group = named(settings.group, "--group")
+    if guessed and not texts and picture is None and settings.picture is None:
+        held_out = _held_out_rows(table, settings, row_id, group, split)
+        for names in _TEXTS:
+            own = tuple(by_name.get(name, "") for name in names)
+            if all(name and _holds_texts(table, name, held_out) for name in own):
+                texts = own
+                break
     both = next((name for name in labels if name in (*texts, picture, row_id)), None)
     if both is not None:
         raise DataError(
@@ -156,17 +161,43 @@ def _is_nested(table: SourceTable, name: str) -> bool:
     )
 
 
-def _holds_texts(table: SourceTable, name: str) -> bool:
-    """Whether a column is of texts; where nothing says so, by its first cells: numbers are none."""
+def _held_out_rows(
+    table: SourceTable,
+    settings: ImportSettings,
+    row_id: str | None,
+    group: str | None,
+    split: str | None,
+) -> pa.RecordBatch | None:
+    """Those of the first rows that are held out, where only cells say what columns hold.
+
+    What private records have there must not decide what all records are.
+    """
+    first = None
     if table.schema is None:
         first = next((rows for rows in table.rows() if rows.cells.num_rows), None)
-        if first is None:
-            return True
-        cells = first.cells.column(name).slice(0, _FIRST_CELLS)
-        given = np.array([text is not None for text in cell_texts(cells)])
-        return bool(np.isnan(cell_numbers(cells)[given]).any()) or not given.any()
-    kind = table.schema.field(name).type
-    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+    if first is None:
+        return None
+    cells = first.cells.slice(0, _FIRST_ROWS)
+    if settings.held_out is None:
+        parts = [part_of(word) for word in splits_of(cells, split, first.split)]
+    else:
+        numbers = (first.numbers or range(1, cells.num_rows + 1))[: cells.num_rows]
+        names, groups = ids_of(table, cells, row_id, numbers), cells_of(cells, group)
+        owners = (own or name for own, name in zip(groups, names, strict=True))
+        parts = [drawn_part(owner, settings.held_out) for owner in owners]
+    return cells.filter(pa.array([part == TEST for part in parts], pa.bool_()))
+
+
+def _holds_texts(table: SourceTable, name: str, held_out: pa.RecordBatch | None = None) -> bool:
+    """Whether a column may be of texts: by its type, else unless held-out cells are numbers."""
+    if table.schema is not None:
+        kind = table.schema.field(name).type
+        return bool(pt.is_string(kind) or pt.is_large_string(kind))
+    if held_out is None:
+        return True
+    cells = held_out.column(name)
+    given = np.array([text is not None for text in cell_texts(cells)], bool)
+    return not given.any() or bool(np.isnan(cell_numbers(cells)[given]).any())
 
 
 def _names_pictures(table: SourceTable, name: str) -> bool:

@@ -25,7 +25,7 @@ from dpal.errors import DataError
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _QUOTED = re.compile(r'"[^"]*"')
 _SAYS_SEPARATOR = re.compile(r"sep=.", re.IGNORECASE)
-_SIGNS = re.compile(r'["\n,;|\t]')
+_SIGNS = re.compile(r'["\n\r,;|\t]')
 _LONGEST_LINE = 2**24
 _BLOCK = 2**22  # bytes of a file of texts that are read at a time
 
@@ -109,7 +109,7 @@ def _first_line(text: str) -> str:
                 quoted, closed = False, place
             else:
                 quoted = place in (begins, closed + 1)
-        elif not quoted and sign == "\n":
+        elif not quoted and sign in "\r\n":
             return text[: place + 1]
         elif not quoted:
             begins = place + 1

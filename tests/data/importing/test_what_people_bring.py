@@ -81,6 +81,23 @@ def test_numbers_are_no_texts_whatever_their_column_is_called(tmp_path: Path, na
     assert set(found.columns) == {"age", "sex", name}
 
 
+def test_held_out_records_alone_say_whether_a_column_is_of_texts(tmp_path: Path) -> None:
+    """One private record would otherwise decide what a model is."""
+    split = ["test" if k % 3 == 0 else "train" for k in range(N)]
+    stars: list[Any] = [k % 5 + 1 for k in range(N)]
+    for odd, content in ((1, Content.FEATURES), (0, Content.TEXT)):
+        told = [*stars]
+        told[odd] = "wonderful"
+        place = csv(tmp_path, people(review=told, split=split))
+        assert imported(place, held_out=None).content is content
+
+
+def test_lines_may_end_as_on_an_old_mac(tmp_path: Path) -> None:
+    place = csv(tmp_path, people())
+    place.write_text(place.read_text().replace("\n", "\r"), newline="")
+    assert sum(imported(place).rows.values()) == N
+
+
 @pytest.mark.parametrize("name", ["review", "path", "id"])
 def test_what_is_left_out_is_nothing_else_either(tmp_path: Path, name: str) -> None:
     words = [f"seen on ward {k}" for k in range(N)] if name == "review" else ["7"] * N
