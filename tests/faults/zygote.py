@@ -35,10 +35,11 @@ from tests.faults.write_points import Fault, Meter, Shared, kill
 
 _STAND_IN = """#!{python} -ISE
 import json, os, socket, sys
-if sys.argv[1] != "-c" or "dvc.cli" not in sys.argv[2]:
+*options, program, commands = ["", "", *sys.argv[1:]]
+if options[-1] != "-c" or "dvc.cli" not in program:  # options such as -P may come before
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 mask = os.umask(0)
-request = {{"commands": json.loads(sys.argv[3]), "cwd": os.getcwd(), "mask": mask}}
+request = {{"commands": json.loads(commands), "cwd": os.getcwd(), "mask": mask}}
 request["env"] = dict(os.environ)
 asking = socket.socket(socket.AF_UNIX)
 asking.connect({address!r})
