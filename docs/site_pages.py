@@ -32,7 +32,7 @@ from dpal.config.capc import (
     SiteConfig,
     SitesVoteConfig,
 )
-from dpal.config.retraining import RetrainingConfig
+from dpal.config.capc_retraining import RetrainingConfig
 from dpal.config.section import Section
 from dpal.config.watch import WatchConfig
 from dpal.runs.kinds import KINDS

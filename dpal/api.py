@@ -17,10 +17,10 @@ from dpal.files.artifacts import CERTIFICATE, CampaignFolder, signature_of
 from dpal.runs.kinds import parse_any
 
 if TYPE_CHECKING:
-    from dpal.certificate.checks import Check
+    from dpal.certificate.check_outcome import Check
     from dpal.labeling import Labeler
     from dpal.ledger.campaign_account import CampaignAccount
-    from dpal.planning.run_plan import Certified, RunPlan
+    from dpal.planning.plan_interface import Certified, RunPlan
 
 
 def settings(source: str | Path | Mapping[str, Any], **changes: Any) -> RunConfig:
@@ -124,17 +124,17 @@ def verify(
       keys: public keys that are trusted, as 64 hexadecimal digits.
 
     Returns:
-      One line a check, the author's last. `dpal.certificate.checks.any_failed(checks)` says whether
-      one failed; what was not checked proves nothing.
+      One line a check, the author's last. `dpal.certificate.check_outcome.any_failed(checks)`
+      says whether one failed; what was not checked proves nothing.
 
     Raises:
       CertificateError: there is no certificate, or it cannot be read.
       LedgerError, LedgerTampered: the ledger cannot be read, or its chain is broken.
     """
-    from dpal.certificate.author import Trust, author_of
     from dpal.certificate.check_against import Model
     from dpal.certificate.dsse import public_key_from
     from dpal.certificate.read_and_seal import read_certificate
+    from dpal.certificate.signature_trust import Trust, author_of
     from dpal.certificate.verify import verify_certificate
     from dpal.ledger.ledger_store import LedgerStore
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpal.audit.attack_plan import Effort
+from dpal.audit.attack_campaign import Effort
 from dpal.audit.findings import AuditReport
 from dpal.config.campaign import CampaignConfig
 from dpal.config.runtime import RunConfig
@@ -11,8 +11,8 @@ from tasks.allow_list import require_allowed
 from tasks.audit import run_audit, write_audit
 from tasks.boundary import flow
 from tasks.flow_run_page import run_name
+from tasks.generic_steps import plan
 from tasks.tracking.whole_runs import reach_tracking
-from tasks.whole_run import plan
 
 _USUAL = Effort()
 

@@ -12,7 +12,7 @@ from dpal.book.run_cell import CellOrder
 from dpal.book.write_book import write_book
 from dpal.config.runtime import RuntimeConfig
 from dpal.ledger.folder_lock import lock_folder
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 from tasks.book_cells import made_side_by_side, make_cell, version_results
 from tasks.boundary import flow
 from tasks.tracking.book_runs import reach_tracking_of_book, track_book, track_cell

@@ -13,9 +13,9 @@ from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign import Campaign
 from dpal.runs.close_phase import is_finished
+from dpal.runs.early_stopping import phases_to_run
 from dpal.runs.kinds import CAMPAIGN, folder_of, parse_as
-from dpal.runs.labeling_job import LabelingJob
-from dpal.runs.phases_to_run import phases_to_run
+from dpal.runs.labeling_context import LabelingJob
 from dpal.runs.store_sync import bring_files, keep_files
 from flows.train_phase import train_phase
 from flows.whole_run import WHOLE_RUN
@@ -47,7 +47,7 @@ from tasks.campaign_page import (
     tell_waiting,
 )
 from tasks.lineage import Tell, told_to_lineage
-from tasks.prefect_client import await_server
+from tasks.prefect_retries import await_server
 from tasks.tracking.campaign_runs import (
     track_campaign,
     track_ledger,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from dpal.config.retraining import RetrainingConfig, parse_retraining
+from dpal.config.capc_retraining import RetrainingConfig, parse_retraining
 from dpal.ledger.folder_lock import lock_folder
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.flow_run_page import run_name
-from tasks.retraining import (
+from tasks.capc_retraining import (
     ask_for_labels,
     learn,
     prepare_to_ask,
     report_retraining,
     version_retraining,
 )
+from tasks.flow_run_page import run_name
 from tasks.tracking.retrainings import reach_tracking_of_retraining, track_retraining
 from tasks.version_with_dvc import require_remote
 

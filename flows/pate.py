@@ -8,8 +8,8 @@ from prefect.client.schemas.objects import State
 
 from dpal.config.pate import PateConfig
 from dpal.runs.baselines import CAMPAIGNS, KNN, NON_PRIVATE, Judge, run_baselines
-from dpal.runs.ensemble import Ensemble
 from dpal.runs.kinds import VOTING
+from dpal.runs.prepare_ensemble import Ensemble
 from dpal.runs.public_model import PUBLIC_MODEL
 from dpal.runs.query_rounds import CHOOSER
 from dpal.runs.student import STUDENT
@@ -17,6 +17,7 @@ from dpal.runs.teachers import TEACHERS
 from flows.campaign import run_campaign
 from flows.whole_run import WHOLE_RUN, conduct
 from tasks.boundary import flow
+from tasks.generic_page import tell_run
 from tasks.pate import (
     choose_queries,
     close_student,
@@ -31,7 +32,6 @@ from tasks.pate import (
 )
 from tasks.tracking.whole_runs import track_spent
 from tasks.training_pool.repeatable_order import train
-from tasks.whole_run_page import tell_run
 
 JUDGES: dict[str, Judge] = {
     CAMPAIGNS: judge_campaign,

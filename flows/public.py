@@ -12,6 +12,7 @@ from dpal.runs.prepare_improvement import is_trained, with_trained_start
 from flows.campaign import run_campaign
 from flows.whole_run import WHOLE_RUN, conduct
 from tasks.boundary import flow
+from tasks.generic_page import tell_run
 from tasks.improvement import (
     choose_public,
     close_improvement,
@@ -26,7 +27,6 @@ from tasks.improvement import (
 from tasks.tracking.whole_runs import track_spent
 from tasks.training_pool.repeatable_order import train
 from tasks.wait_for_people import wait_for_labels
-from tasks.whole_run_page import tell_run
 
 
 @flow(name="public", **WHOLE_RUN)

@@ -7,7 +7,7 @@ from prefect.exceptions import Pause
 from dpal.config.watch import WatchConfig
 from dpal.errors import CampaignBusy
 from dpal.ledger.folder_lock import lock_folder
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow

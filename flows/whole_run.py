@@ -22,6 +22,8 @@ from dpal.runs.store_sync import bring_files, keep_files
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.flow_run_page import run_name
+from tasks.generic_page import tell_run, tell_run_end
+from tasks.generic_steps import advance, certify, prepare, tracked
 from tasks.lineage import told_to_lineage
 from tasks.tracking.mlflow_connection import watching_server
 from tasks.tracking.whole_runs import (
@@ -33,8 +35,6 @@ from tasks.tracking.whole_runs import (
 from tasks.training_monitor import watching_for_cancellation
 from tasks.training_pool.repeatable_order import wait_for_earlier_repeatable
 from tasks.version_with_dvc import require_remote, version_released
-from tasks.whole_run import advance, certify, prepare, tracked
-from tasks.whole_run_page import tell_run, tell_run_end
 from tasks.write_reports import write_report
 
 R = TypeVar("R", bound=Run[Any])

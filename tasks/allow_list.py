@@ -14,8 +14,8 @@ import yaml
 from prefect.context import FlowRunContext
 from pydantic import BaseModel
 
-from dpal.config.allow_list import WORKDIR, AllowList, listed_value, parse_allow_list
-from dpal.config.guarded import Guarded, GuardedSetting, guarded_settings, unmarked_paths
+from dpal.config.guarded_settings import Guarded, GuardedSetting, guarded_settings, unmarked_paths
+from dpal.config.owner_allow_list import WORKDIR, AllowList, listed_value, parse_allow_list
 from dpal.errors import AllowListError, ConfigError, NotAllowed
 from dpal.files.atomic_writes import write_text
 
@@ -88,7 +88,7 @@ def require_listed(*configs: BaseModel, artifacts: Path | None = None) -> None:
         if unmarked := unmarked_paths(type(config)):
             raise ConfigError.before_release(
                 f"{', '.join(unmarked)} of {type(config).__name__} may name any file, and no list "
-                "of the owner speaks of it; mark it with dpal.config.guarded.Guarded"
+                "of the owner speaks of it; mark it with dpal.config.guarded_settings.Guarded"
             )
     wanted = [setting for config in configs for setting in guarded_settings(config)]
     if artifacts is not None:

@@ -44,10 +44,10 @@ from dpal.files.artifacts import ERRORS, RECORD, CampaignFolder
 from dpal.files.atomic_writes import write_text
 from dpal.runs.host import run_on
 from dpal.runs.kinds import parse_any
-from dpal.runs.notify import PAGE
+from dpal.runs.progress_logging import PAGE
 from tasks.allow_list import require_allowed
 from tasks.prefect_host import PrefectHost
-from tasks.stored_results import refuse_stored_results
+from tasks.refuse_stored_results import refuse_stored_results
 
 P = ParamSpec("P")
 R = TypeVar("R")

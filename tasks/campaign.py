@@ -7,17 +7,17 @@ from prefect.artifacts import create_table_artifact
 from dpal.reports.plan_and_phase_tables import plan_table, promise
 from dpal.runs import close_phase as closing
 from dpal.runs import (
-    embed_records as embedding,
-)
-from dpal.runs import (
+    early_stopping,
     labeling,
     phase_measuring,
     phase_training,
-    phases_to_run,
     write_certificate,
 )
+from dpal.runs import (
+    embed_records as embedding,
+)
 from dpal.runs import prepare_campaign as preparing
-from dpal.runs import search_settings as searching
+from dpal.runs import private_settings_search as searching
 from dpal.runs import select_records as selecting
 from dpal.runs.campaign import Campaign
 from tasks.boundary import releasing_task, task
@@ -35,7 +35,7 @@ train_model = releasing_task(phase_training.train_model)
 start_over = releasing_task(phase_training.start_over)  # each is a charge
 measure = releasing_task(phase_measuring.measure)  # a release where records are protected
 close_phase = task()(closing.close_phase)
-end_campaign = task()(phases_to_run.end_campaign)
+end_campaign = task()(early_stopping.end_campaign)
 certify = task()(write_certificate.certify)
 
 

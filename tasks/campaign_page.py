@@ -16,11 +16,11 @@ from dpal.ledger.campaign_account import campaign_account
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done
 from dpal.reports.plots.campaign import budget_figure
-from dpal.reports.plots.ledger import spent_figure
+from dpal.reports.plots.epsilon_by_cohort import spent_figure
 from dpal.reports.plots.style import as_png
 from dpal.reports.validation_figures import worthless
 from dpal.runs.campaign import Campaign
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 from dpal.runs.released_phase import reached
 from tasks.boundary import is_public
 from tasks.flow_run_page import Shown, page_of, reached_server, run_links, update_artifacts

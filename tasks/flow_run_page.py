@@ -21,8 +21,8 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.flow_run_page import Place
 from dpal.reports.verify_commands import verify_here
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import key_word
+from dpal.runs.progress_logging import notify
 from tasks.training_pool.wait_for_training import artifacts_of
 
 

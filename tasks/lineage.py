@@ -26,7 +26,7 @@ from dpal.config.runtime import RunConfig
 from dpal.errors import TrainingStopped
 from dpal.runs.kinds import KINDS
 from dpal.runs.lineage_facts import files_made, files_read, promise_facts
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 from dpal.runs.run import Run
 from tasks.boundary import is_public
 from tasks.tracking.mlflow_run import day_of_plan

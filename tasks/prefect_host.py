@@ -12,7 +12,7 @@ from dpal.config.runtime import RunConfig, RuntimeConfig, TaskRunnerKind
 from dpal.files.artifacts import PhaseFolder
 from dpal.runs.host import Host, Part, Result, TrainingMonitor
 from tasks.allow_list import comes_from_prefect, require_allowed
-from tasks.prefect_client import has_server
+from tasks.prefect_retries import has_server
 from tasks.training_monitor import monitoring_training
 from tasks.wait_for_people import Waiting, form_answers, take_over_query
 
@@ -38,7 +38,10 @@ class PrefectHost(Host):
         """On the workers of a task runner, where settings say so."""
         if runtime.task_runner is TaskRunnerKind.LOCAL:
             return map(work, parts)
-        from tasks.run_parts import PARTS, run_parts  # its tasks are made by what installs this
+        from tasks.parallel_parts import (  # its tasks are made by what installs this
+            PARTS,
+            run_parts,
+        )
 
         return run_parts(PARTS[work], parts, runtime)
 

@@ -27,10 +27,10 @@ from dpal.files.artifacts import CampaignFolder, PhaseFolder, campaigns_of
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.runs.labelers import labeler_of
-from tasks.prefect_client import has_server, retry_while_prefect_is_down
+from tasks.prefect_retries import has_server, retry_while_prefect_is_down
 
 if TYPE_CHECKING:
-    from dpal.runs.labeling_job import LabelingJob
+    from dpal.runs.labeling_context import LabelingJob
 
 _PATIENCE_SECONDS = 365 * 24 * 3600
 _WAITING = "waiting.json"

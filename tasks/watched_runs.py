@@ -16,7 +16,7 @@ from prefect.states import Scheduled
 from dpal.canonical import digest
 from dpal.config.campaign import CampaignConfig
 from dpal.config.watch import WatchConfig
-from dpal.data.inbox.accepted_files import link_pool
+from dpal.data.inbox.linked_pool import link_pool
 from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchState
 from dpal.errors import CampaignBusy, DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.files.artifacts import RECORD, CampaignFolder
@@ -24,16 +24,16 @@ from dpal.files.atomic_writes import write_text
 from dpal.ledger.data_set_accounts import DataSet
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import leading_process
-from dpal.ledger.release_and_stop_rules import is_stopped
+from dpal.ledger.model_choice_and_stopping import is_stopped
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.plan_and_phase_tables import promise
 from dpal.reports.validation_figures import percent
 from dpal.runs.absolute_paths import Config, with_absolute_paths
-from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.kinds import CAMPAIGN, RunKind
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.plan_new_campaign import CampaignStart
 from dpal.runs.prepare_campaign import open_data, plan_opened
-from tasks.prefect_client import has_server
+from tasks.prefect_retries import has_server
 
 DEPLOYMENT = f"{CAMPAIGN.name}/{CAMPAIGN.name}"
 _ATTEMPTS = 3  # flow runs asked for, where the one before crashed

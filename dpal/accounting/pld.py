@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from dpal.accounting.events import Event
 from dpal.accounting.profiles import Grid, PrivacyProfile, Values, lossless_profile
-from dpal.accounting.step_curves import Direction, MechanismStep
+from dpal.accounting.single_step_curves import Direction, MechanismStep
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 

@@ -25,7 +25,7 @@ import numpy as np
 from dpal import check
 from dpal.accounting import rdp
 from dpal.accounting.events import Event, Release, scale_sampling_rate
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.accounting.worst_path import events_after_entry, last_phase, selection_events
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency

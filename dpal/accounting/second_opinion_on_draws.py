@@ -1,8 +1,8 @@
 """The second opinion's walk over cohorts that are drawn by coins nobody sees.
 
-Nothing of `dpal.accounting.secret_draws` is used: both parts of a mixture are read off sampled
-curves at losses that are tried one after the other, also where nothing is released about those
-who are not drawn, for which our engine has a formula.
+Nothing of `dpal.accounting.secret_draws_amplification` is used: both parts of a mixture are read
+off sampled curves at losses that are tried one after the other, also where nothing is released
+about those who are not drawn, for which our engine has a formula.
 """
 
 from __future__ import annotations

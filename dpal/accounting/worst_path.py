@@ -13,7 +13,7 @@ released about them than selections), P_t the outputs of selection t and l_t(y) 
 privacy loss. For anchored answers the output "yes" or "no" is what decides, so yes leads to
 H_t and no to the worse of both (a shortage of yes is filled by chance). Where a coin that nobody
 sees decides, the record is on either path with a known chance, and
-`dpal.accounting.secret_draws` mixes both. Proof: docs/guarantee.md.
+`dpal.accounting.secret_draws_amplification` mixes both. Proof: docs/guarantee.md.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ from dpal.accounting.profiles import (
     lossless_profile,
     pointwise_maximum,
 )
-from dpal.accounting.secret_draws import SecretCohorts, amplified_epsilon, mixed_profile
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.secret_draws_amplification import (
+    SecretCohorts,
+    amplified_epsilon,
+    mixed_profile,
+)
+from dpal.accounting.single_step_curves import Direction
 from dpal.privacy import Adjacency
 
 

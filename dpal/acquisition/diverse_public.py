@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
 from sklearn.exceptions import ConvergenceWarning
 
-from dpal.acquisition.projection import Projection
+from dpal.acquisition.principal_projection import Projection
 from dpal.acquisition.public_choice import Candidates, ChosenRecords, ModelOutputs, most_uncertain
 from dpal.errors import ParameterError
 from dpal.labels import Task

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from dpal.acquisition.highest_of_stream import HighestOfStream
-from dpal.acquisition.projection import Projection
+from dpal.acquisition.principal_projection import Projection
 from dpal.acquisition.public_choice import (
     LEAST,
     Candidates,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpal import check
 from dpal.accounting.events import LAPLACE_GRID
 from dpal.acquisition.highest_of_stream import HighestOfStream
-from dpal.acquisition.thresholds import (
+from dpal.acquisition.noisy_threshold_search import (
     Rows,
     Scores,
     collect_keys,
@@ -23,10 +23,10 @@ from dpal.acquisition.thresholds import (
     fine_keys,
     noisy_threshold,
 )
-from dpal.acquisition.validation_start import cut_points
+from dpal.acquisition.threshold_search_start import cut_points
 from dpal.errors import ParameterError
 from dpal.mechanisms.discrete_laplace import laplace_noise
-from dpal.mechanisms.inclusion import include, uniform_below
+from dpal.mechanisms.poisson_sampling import include, uniform_below
 from dpal.mechanisms.randomized_response import randomized_responses
 from dpal.planning.selection_steps import (
     HiddenGate,

@@ -8,9 +8,9 @@ import numpy as np
 
 from dpal.accounting.cohort_spending import campaign_epsilon, certificate_grid
 from dpal.accounting.events import TRIAL, Release
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.accounting.worst_path import campaign_profile
-from dpal.audit import lower_bound, statistics
+from dpal.audit import hypothesis_tests, lower_bound
 from dpal.audit.canaries import CanaryRun
 from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer, statistical_finding
 from dpal.planning.campaign_plan import Plan
@@ -88,7 +88,7 @@ def _joined(trained: CanaryRun) -> list[AuditFinding]:
             same = there & (step.rates == rate)
             joined, drawn = hits.get(float(rate), (0, 0))
             hits[float(rate)] = joined + int(step.joined[same].sum()), drawn + int(same.sum())
-    p_values = [statistics.of_count(k, n, rate) for rate, (k, n) in hits.items()]
+    p_values = [hypothesis_tests.of_count(k, n, rate) for rate, (k, n) in hits.items()]
     expected = sum(rate * n for rate, (_, n) in hits.items())
     value = sum(k for k, _ in hits.values()) / expected
     margin = 4.9 * np.sqrt(sum(r * (1 - r) * n for r, (_, n) in hits.items())) / expected
@@ -97,7 +97,7 @@ def _joined(trained: CanaryRun) -> list[AuditFinding]:
         statistical_finding(
             Layer.STEP,
             "rates that training met / planned",
-            statistics.bonferroni(*p_values) if not outsiders else 0.0,
+            hypothesis_tests.bonferroni(*p_values) if not outsiders else 0.0,
             expected=f"1 +- {100 * margin:.2g} %",
             measured=f"{value:.4f}",
             likely="training samples at other rates than the plan's",
@@ -122,7 +122,7 @@ def _contribution(trained: CanaryRun) -> AuditFinding:
     return statistical_finding(
         Layer.ATTACK,
         "released contribution / C",
-        statistics.of_deviation((value - 1) / error),
+        hypothesis_tests.of_deviation((value - 1) / error),
         expected=f"1 +- {490 * error:.2g} %",
         measured=f"{value:.4g}",
         likely="clipping is off, or a sum is divided by other than the plan's constant",
@@ -142,7 +142,7 @@ def _noise(trained: CanaryRun) -> AuditFinding:
     return statistical_finding(
         Layer.ATTACK,
         "released noise / planned",
-        statistics.of_scale(values, 1.0),
+        hypothesis_tests.of_scale(values, 1.0),
         expected=f"1 +- {100 * margin:.2g} %",
         measured=f"{size:.4f}",
         likely="training adds other noise than noise_multiplier times max_grad_norm",

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from dpal.audit.training_steps import without_chance
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.labels import UNKNOWN, Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec

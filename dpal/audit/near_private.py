@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.cohort_spending import campaign_epsilon
-from dpal.audit import statistics
+from dpal.audit import hypothesis_tests
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
-from dpal.audit.two_worlds import two_worlds
+from dpal.audit.two_worlds_bound import two_worlds
 from dpal.mechanisms.laplace_counts import noisy_counts
 from dpal.mechanisms.private_pca import Moments, moments_of, noisy_moments
 from dpal.planning.improvement_plan import COMPONENTS, SUPPORT, ImprovementPlan
@@ -114,7 +114,7 @@ def _votes(
     yield statistical_finding(
         Layer.MECHANISM,
         "noise on votes / planned",
-        statistics.of_deviation((size - 1) / error),
+        hypothesis_tests.of_deviation((size - 1) / error),
         expected=f"1 +- {490 * error:.2g} %",
         measured=f"{size:.5f}",
         likely="noise on votes is not scaled by 1 / epsilon",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn, zeros
 
-from dpal.audit import statistics
+from dpal.audit import hypothesis_tests
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.training_steps import released_gradient
 from dpal.errors import NoiseReused
@@ -50,7 +50,7 @@ def noise_findings(
         statistical_finding(
             Layer.MECHANISM,
             "noise deviation / planned",
-            statistics.of_scale(first.ravel(), 1.0),
+            hypothesis_tests.of_scale(first.ravel(), 1.0),
             expected=f"1 +- {100 * margin:.2g} %",
             measured=f"{size:.5f}",
             likely="noise is not scaled by noise_multiplier times max_grad_norm",
@@ -61,9 +61,9 @@ def noise_findings(
         statistical_finding(
             Layer.MECHANISM,
             "noise is normal",
-            statistics.of_normality(first.ravel()[:_SHOWN]),
+            hypothesis_tests.of_normality(first.ravel()[:_SHOWN]),
             expected="p > 1e-6",
-            measured=f"p = {statistics.of_normality(first.ravel()[:_SHOWN]):.3g}",
+            measured=f"p = {hypothesis_tests.of_normality(first.ravel()[:_SHOWN]):.3g}",
             likely="noise is not Gaussian, or not of the planned size",
         ),
         _unrelated("steps", first[:-1].ravel(), first[1:].ravel(),
@@ -118,7 +118,7 @@ def _unrelated(
     return statistical_finding(
         Layer.MECHANISM,
         f"correlation of two {what}",
-        statistics.of_correlation(series, other),
+        hypothesis_tests.of_correlation(series, other),
         expected=f"0 +- {4.9 / np.sqrt(series.size):.2g}",
         measured=f"{value:.2g}",
         likely=likely,

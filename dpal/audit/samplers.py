@@ -12,10 +12,10 @@ from scipy.special import ndtr
 from scipy.stats import chi2
 
 from dpal.accounting.events import LAPLACE_GRID
-from dpal.acquisition import selection, thresholds
-from dpal.audit import statistics
+from dpal.acquisition import noisy_threshold_search, selection
+from dpal.audit import hypothesis_tests
+from dpal.audit.check_poisson_sampling import BatchMembership, findings_about_batches
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
-from dpal.audit.inclusion import BatchMembership, findings_about_batches
 from dpal.mechanisms import discrete_laplace, randomized_response
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import (
@@ -111,7 +111,7 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[AuditFinding]:
         statistical_finding(
             Layer.MECHANISM,
             "noise on scores / planned",
-            statistics.of_deviation((size - 1) / error),
+            hypothesis_tests.of_deviation((size - 1) / error),
             expected=f"1 +- {490 * error:.2g} %",
             measured=f"{size:.5f}",
             likely="noise on scores is not scaled by range / epsilon",
@@ -122,9 +122,9 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[AuditFinding]:
         statistical_finding(
             Layer.MECHANISM,
             "noise on scores is discrete Laplace",
-            statistics.of_frequencies(seen, chances),
+            hypothesis_tests.of_frequencies(seen, chances),
             expected="p > 1e-6",
-            measured=f"p = {statistics.of_frequencies(seen, chances):.3g}",
+            measured=f"p = {hypothesis_tests.of_frequencies(seen, chances):.3g}",
             likely="noise on scores is not discrete Laplace",
         ),
     ]
@@ -157,7 +157,7 @@ def _rate(side: str, said: NDArray[np.bool_], chance: float) -> AuditFinding:
     return statistical_finding(
         Layer.MECHANISM,
         f"rate of yes {side} threshold / planned",
-        statistics.of_count(int(said.sum()), said.size, chance),
+        hypothesis_tests.of_count(int(said.sum()), said.size, chance),
         expected=f"1 +- {100 * margin:.2g} %",
         measured=f"{value:.5f}",
         likely="answers are drawn at other rates than the plan charges",
@@ -181,7 +181,7 @@ def _threshold(step: HiddenGate | VisibleAnswers, searches: int, rng: BitSource)
     return statistical_finding(
         Layer.MECHANISM,
         "hidden counts / planned",
-        statistics.of_count(int(accepted.sum()), accepted.size, chance),
+        hypothesis_tests.of_count(int(accepted.sum()), accepted.size, chance),
         expected=f"1 +- {100 * margin:.2g} %",
         measured=f"{value:.4f}",
         likely="noise on counts is not of the planned size",
@@ -193,7 +193,7 @@ def _threshold(step: HiddenGate | VisibleAnswers, searches: int, rng: BitSource)
 
 def _confirming(step: HiddenGate, counts: int, rng: BitSource) -> AuditFinding:
     """Counts the same records again and again: the noise's square over the planned one's."""
-    keys = thresholds.Keys(
+    keys = noisy_threshold_search.Keys(
         rows=np.arange(step.aim, dtype=np.uint32),
         keys=np.ones(step.aim, dtype=np.uint16),
         bits=step.comparisons,
@@ -201,7 +201,7 @@ def _confirming(step: HiddenGate, counts: int, rng: BitSource) -> AuditFinding:
     limit = step.aim + math.ceil(_FAR * step.confirming_noise)  # all are accepted
     seen = np.array(
         [
-            thresholds.confirm_threshold(
+            noisy_threshold_search.confirm_threshold(
                 keys, 1, limit=limit, count_noise=step.confirming_noise, rng=rng
             ).noisy_count
             for _ in range(counts)
@@ -232,13 +232,15 @@ def accepted_counts(
 
     All other records lie at the bottom, so that every count is `above`.
     """
-    keys = thresholds.Keys(
+    keys = noisy_threshold_search.Keys(
         rows=np.arange(above + 1, dtype=np.uint32),
         keys=np.append(np.zeros(1), np.full(above, (1 << step.comparisons) - 1)).astype(np.uint16),
         bits=step.comparisons,
     )
     results = [
-        thresholds.noisy_threshold(keys, aim=step.aim, count_noise=step.count_noise, rng=rng)
+        noisy_threshold_search.noisy_threshold(
+            keys, aim=step.aim, count_noise=step.count_noise, rng=rng
+        )
         for _ in range(searches)
     ]
     # A count that is accepted lets the search go on below: the bit of the result is 0.

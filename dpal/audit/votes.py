@@ -19,15 +19,15 @@ from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.near_records import labels_of_votes
 from dpal.accounting.votes.public_consensus import PublicConsensus
 from dpal.accounting.votes.voting_rule import VotingRule
-from dpal.audit import statistics
+from dpal.audit import hypothesis_tests
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
-from dpal.audit.two_worlds import two_worlds
+from dpal.audit.two_worlds_bound import two_worlds
 from dpal.errors import ParameterError
 from dpal.planning.voting_plan import COHORT, VotingPlan
 from dpal.privacy import Adjacency, Unit
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_from_votes import UNANSWERED, release
+from dpal.voting.draw_noisy_outcomes import UNANSWERED, release
 from dpal.voting.neighbour_votes import NeighbourVotes, VotingRecords, near_answers
 from dpal.voting.public_consensus import objections_to
 
@@ -235,7 +235,7 @@ def _answered(rule: VotingRule, draws: int, rng: BitSource) -> Iterator[AuditFin
         yield statistical_finding(
             Layer.MECHANISM,
             f"share of yes where {voters} of {rule.teachers} say it",
-            statistics.of_count(yes, said.size, chance),
+            hypothesis_tests.of_count(yes, said.size, chance),
             expected=f"{chance:.5f} +- {4.9 * error:.2g}",
             measured=f"{yes / said.size:.5f}",
             likely="votes are answered with other noise than is charged, or checked otherwise",

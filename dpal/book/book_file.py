@@ -13,8 +13,8 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from dpal.book.axes import Axis, require_axis, values_of
-from dpal.config.help import settings_refusal
 from dpal.config.section import Count, Fraction, Name, Section
+from dpal.config.settings_errors import settings_refusal
 from dpal.errors import ConfigError
 
 SET = "set"  # the axis of data sets

@@ -10,7 +10,8 @@ from dpal.book.axes import FIGURE
 from dpal.book.book_file import Book, BookTable
 from dpal.book.book_run import BookRun
 from dpal.book.cells import BookCell
-from dpal.book.comparisons import (
+from dpal.book.methods import METHODS, UNPROTECTED
+from dpal.book.published_comparisons import (
     ClaimVerdict,
     FilledCell,
     PrintedBesideOurs,
@@ -21,7 +22,6 @@ from dpal.book.comparisons import (
     judge_claims,
     mean_curve,
 )
-from dpal.book.methods import METHODS, UNPROTECTED
 from dpal.book.results import CELLS, CellResult
 from dpal.reports.charts import Chart, Line, axis, style_of
 from dpal.reports.report import (

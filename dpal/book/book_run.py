@@ -15,7 +15,7 @@ from dpal.book.run_cell import CellOrder
 from dpal.config.runtime import RuntimeConfig
 from dpal.data.sources import Role, open_source
 from dpal.files.atomic_writes import make_private
-from dpal.runs.campaign_start import require_unregistered
+from dpal.runs.plan_new_campaign import require_unregistered
 
 BOOKS = "books"  # folder of all books, below artifacts
 PAGES = ("book.html", "book.md")

@@ -13,8 +13,8 @@ from typing import Any
 
 from dpal.book.axes import FIGURE, LABELS, METHOD, values_of
 from dpal.book.book_file import SET, Book, BookSet, BookTable
+from dpal.book.data_set_splits import POLLUTED
 from dpal.book.methods import BETWEEN_SITES, NOT_PRIVATE, ONE_PHASE, PRIVATE, SELECTING
-from dpal.book.parts import POLLUTED
 from dpal.canonical import digest, file_digest
 from dpal.config.campaign import override
 from dpal.errors import ConfigError, DataError

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from dpal.book.book_file import BookSet
 from dpal.book.cells import PART, BookCell
+from dpal.book.data_set_splits import DataParts, make_parts
 from dpal.book.methods import (
     BETWEEN_SITES,
     NOT_PRIVATE,
@@ -29,7 +30,6 @@ from dpal.book.methods import (
     SELECTING,
 )
 from dpal.book.non_private_picks import reference_pick
-from dpal.book.parts import DataParts, make_parts
 from dpal.book.results import CellPhase, CellResult
 from dpal.book.sites_cells import make_sites_cell
 from dpal.certificate.read_and_seal import read_certificate
@@ -56,15 +56,15 @@ from dpal.reports.validation_figures import headline
 from dpal.runs.devices import device_here
 from dpal.runs.execute import execute_run
 from dpal.runs.kinds import campaign_of, kind_in, kind_of
-from dpal.runs.linear_rates import linear_rates
+from dpal.runs.linear_step_and_clipping import linear_rates
 from dpal.runs.open_sources import open_sources, open_validation
 from dpal.runs.predict import open_model
 from dpal.runs.prepare_campaign import open_data
 from dpal.runs.released_phase import released_phase
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 from dpal.training.evaluation import evaluate
+from dpal.training.gain_over_majority import model_worth
 from dpal.training.label_metrics import answers_in, label_figures
-from dpal.training.model_worth import model_worth
 from dpal.training.plain_training import fine_tune
 from dpal.training.predictions import probabilities
 

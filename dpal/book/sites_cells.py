@@ -21,13 +21,13 @@ from pydantic import Field, PositiveFloat, ValidationError
 
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
 from dpal.book.cells import BookCell
+from dpal.book.data_set_splits import DataParts
 from dpal.book.methods import OWN_RECORDS, RELEASED_ANSWERS
-from dpal.book.parts import DataParts
 from dpal.book.results import CellPhase
-from dpal.capc.account import certified_account
+from dpal.capc.batch_costs import certified_account
 from dpal.capc.terms import SiteModel, Terms, batch_of, noise_share
-from dpal.config.help import settings_refusal
 from dpal.config.section import Count, Fraction, Section
+from dpal.config.settings_errors import settings_refusal
 from dpal.errors import ConfigError, PlanRejected
 from dpal.planning.release_list import CertifiedList
 from dpal.randomness import secure, seeded

@@ -25,7 +25,7 @@ from dpal.capc.messages import (
     SiteDeal,
     dealt_fields,
 )
-from dpal.capc.party_steps import Outbox, Outgoing, unexpected
+from dpal.capc.party_step_helpers import Outbox, Outgoing, unexpected
 from dpal.capc.ring import Ring, ring_product
 from dpal.capc.shared_signs import SignCorrections, SignKeys, deal_signs, sign_keys
 from dpal.capc.terms import QUERIER, QueryBatch

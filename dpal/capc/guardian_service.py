@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, cast
 
 from pydantic import BaseModel
 
-from dpal.capc.batch_start import GuardianState, start_guardian
+from dpal.capc.begin_by_mode import GuardianState, start_guardian
 from dpal.capc.certificate_authority import Identity, PartyRole
 from dpal.capc.connection import Connection, peer_of, server_context
 from dpal.capc.frames import (
@@ -24,7 +24,7 @@ from dpal.capc.frames import (
     Roster,
     largest_frame,
 )
-from dpal.capc.party_steps import Outbox, unexpected
+from dpal.capc.party_step_helpers import Outbox, unexpected
 from dpal.capc.session_keys import Invitation, invite
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, Terms, batch_of
 from dpal.errors import DpalError, ProtocolError, VoteAborted

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpal.capc.key_streams import KeyStream
 from dpal.capc.messages import HiddenQuery, HiddenWeights, MaskedOutcome, QuerierDeal
-from dpal.capc.party_steps import Outbox, Outgoing, first_round, unexpected
+from dpal.capc.party_step_helpers import Outbox, Outgoing, first_round, unexpected
 from dpal.capc.querier_votes import QuerierVotes, require_secrets
 from dpal.capc.ring import Ring, ring_product, to_ring
 from dpal.capc.terms import GUARDIAN, Features, QueryBatch

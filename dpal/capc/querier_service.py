@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.capc.batch_start import start_querier
+from dpal.capc.begin_by_mode import start_querier
 from dpal.capc.certificate_authority import Identity
 from dpal.capc.connection import Connection, connect
 from dpal.capc.frames import Abort, Ask, Begin, Invite, Parcel, Roster, largest_frame
 from dpal.capc.guardian_service import PATIENCE
-from dpal.capc.held_shares import SharedQueries
-from dpal.capc.member import SessionMember, join
+from dpal.capc.precomputed_shares import SharedQueries
+from dpal.capc.session_member import SessionMember, join
 from dpal.capc.terms import Features, Terms
 from dpal.errors import DpalError, ProtocolError, VoteAborted
 from dpal.randomness import secure

@@ -20,7 +20,14 @@ from dpal.capc.messages import (
     PaddedCounts,
     QuerierBallotDeal,
 )
-from dpal.capc.party_steps import Outbox, Outgoing, ballot_shares, pad, second_round, unexpected
+from dpal.capc.party_step_helpers import (
+    Outbox,
+    Outgoing,
+    ballot_shares,
+    pad,
+    second_round,
+    unexpected,
+)
 from dpal.capc.ring import Ring
 from dpal.capc.terms import GUARDIAN, QueryBatch
 from dpal.errors import ParameterError, ProtocolError

@@ -36,7 +36,7 @@ from dpal.capc.certificate_authority import (
 from dpal.capc.key_streams import SEED_BYTES, derived_key
 from dpal.capc.terms import Terms
 from dpal.errors import ProtocolError
-from dpal.sealing import SealedDirection
+from dpal.sealed_channel import SealedDirection
 
 SESSION_BYTES: Final = 32
 _TAG_BYTES: Final = 16

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.capc.held_shares import HeldShares
 from dpal.capc.messages import SharesCounted, SiteBegins, WantedShares
-from dpal.capc.party_steps import Outbox, Outgoing, unexpected
+from dpal.capc.party_step_helpers import Outbox, Outgoing, unexpected
+from dpal.capc.precomputed_shares import HeldShares
 from dpal.capc.ring import Ring
-from dpal.capc.site_votes import SiteVotes, last_deals, require_noise_and_secrets
+from dpal.capc.site_vote_shares import SiteVotes, last_deals, require_noise_and_secrets
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch
 from dpal.errors import ProtocolError
 from dpal.randomness import BitSource

@@ -1,6 +1,6 @@
 """A site's part in a batch: answers with its private model, under masks, pads and noise.
 
-It learns nothing of the query, and nobody learns its votes (`dpal.capc.site_votes`).
+It learns nothing of the query, and nobody learns its votes (`dpal.capc.site_vote_shares`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dpal.capc.guardian import product_shares, weight_masks
 from dpal.capc.messages import HiddenQuery, HiddenWeights, MaskedOutcome, SiteDeal
-from dpal.capc.party_steps import Outbox, Outgoing, first_round, unexpected
+from dpal.capc.party_step_helpers import Outbox, Outgoing, first_round, unexpected
 from dpal.capc.ring import Ring, ring_product, to_ring
-from dpal.capc.site_votes import SiteVotes, last_deals, require_noise_and_secrets
+from dpal.capc.site_vote_shares import SiteVotes, last_deals, require_noise_and_secrets
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, SiteModel
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource

@@ -17,7 +17,7 @@ from typing import Any
 
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.canonical import digest
-from dpal.capc.account import batch_event, batch_release
+from dpal.capc.batch_costs import batch_event, batch_release
 from dpal.capc.terms import Terms
 from dpal.errors import StorageError
 from dpal.privacy import Accountant, PrivacyTarget

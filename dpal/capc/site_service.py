@@ -3,7 +3,7 @@
 What it checks before it votes: who the others are, by certificates (`connection.py`), signatures
 and the agreed terms (`session_keys.py`, `terms.py`); that model and batch number are those of the
 terms, and the batch is new (here); that its own account has the budget left (`site_account.py`);
-and every message against the step that awaits it (`site.py`, `member.py`).
+and every message against the step that awaits it (`site.py`, `session_member.py`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dpal.capc.batch_start import SiteState, start_site
+from dpal.capc.begin_by_mode import SiteState, start_site
 from dpal.capc.certificate_authority import Identity
 from dpal.capc.connection import Connection, connect
 from dpal.capc.frames import Abort, Begin, Invite, Parcel, Roster, largest_frame
 from dpal.capc.guardian_service import NOBODY, PATIENCE
-from dpal.capc.held_shares import ShareFolder
-from dpal.capc.member import SessionMember, join
-from dpal.capc.party_steps import require_new
+from dpal.capc.party_step_helpers import require_new
+from dpal.capc.precomputed_shares import ShareFolder
+from dpal.capc.session_member import SessionMember, join
 from dpal.capc.site_account import SiteAccount
 from dpal.capc.terms import SiteModel, Terms, noise_share
 from dpal.errors import DpalError, ParameterError, ProtocolError, StorageError, VoteAborted

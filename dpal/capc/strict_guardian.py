@@ -12,7 +12,7 @@ import numpy as np
 
 from dpal.capc.guardian import GuardianBatch
 from dpal.capc.messages import LastDeal
-from dpal.capc.party_steps import Outbox, Outgoing, unexpected
+from dpal.capc.party_step_helpers import Outbox, Outgoing, unexpected
 from dpal.capc.strict_messages import BatchCharged, SiteReady
 from dpal.capc.terms import QueryBatch
 

@@ -17,7 +17,7 @@ from dpal.capc.base_transfers import Bytes, offer_keys, offered_keys
 from dpal.capc.garbled_signs import evaluate_signs, wire_labels
 from dpal.capc.key_streams import fresh_seed
 from dpal.capc.messages import Message, SiteBegins
-from dpal.capc.party_steps import (
+from dpal.capc.party_step_helpers import (
     Outbox,
     Outgoing,
     ballot_shares,

@@ -15,7 +15,7 @@ from dpal.capc.base_transfers import Bytes, choose_keys
 from dpal.capc.garbled_signs import GarbledTables, garble_signs, wire_labels
 from dpal.capc.key_streams import KeyStream, fresh_seed
 from dpal.capc.messages import Message, SiteBegins
-from dpal.capc.party_steps import (
+from dpal.capc.party_step_helpers import (
     Outbox,
     Outgoing,
     ballot_shares,

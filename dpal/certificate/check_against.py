@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpal.certificate.checks import Check, check_from_faults, unchecked
+from dpal.certificate.check_outcome import Check, check_from_faults, unchecked
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.read_and_seal import entry_record, is_same_json
-from dpal.certificate.weights import Weights, read_weights, shape_mismatch
+from dpal.certificate.safetensors_header import Weights, read_weights, shape_mismatch
 from dpal.data.pool_files import commitment
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain

@@ -11,7 +11,7 @@ from dpal.certificate.read_and_seal import FORMAT, entry_record, parse_entry
 from dpal.errors import CertificateError
 from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.release_records import release_from, release_of
+from dpal.ledger.release_json import release_from, release_of
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 _MODEL = "model.safetensors"

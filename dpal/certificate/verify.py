@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dpal.certificate.check_against import Model, PoolCommitment
-from dpal.certificate.checks import Check
+from dpal.certificate.check_outcome import Check
 from dpal.certificate.kinds.campaign import CAMPAIGN
-from dpal.certificate.kinds.every_kind import CertificateKind
+from dpal.certificate.kinds.certificate_kind import CertificateKind
 from dpal.certificate.kinds.improvement import IMPROVEMENT
 from dpal.certificate.kinds.release_list import LISTED
 from dpal.certificate.kinds.voting import VOTING

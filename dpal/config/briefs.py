@@ -11,9 +11,9 @@ from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_va
 from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS
 from dpal.config.data_place import DataPlace
 from dpal.config.form_choices import choice
-from dpal.config.guarded import Guarded
-from dpal.config.help import settings_refusal
+from dpal.config.guarded_settings import Guarded
 from dpal.config.section import Count, Name, Section
+from dpal.config.settings_errors import settings_refusal
 from dpal.privacy import Unit
 
 

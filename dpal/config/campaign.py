@@ -23,12 +23,12 @@ from pydantic import (
 
 from dpal.config.data import ContentChoice, DataConfig, ExtractorKind
 from dpal.config.form_choices import choice
-from dpal.config.help import settings_refusal
 from dpal.config.labeler import LabelerConfig
 from dpal.config.runtime import Backend, RunConfig
 from dpal.config.runtime import RuntimeConfig as RuntimeConfig
 from dpal.config.search import SearchConfig
 from dpal.config.section import Count, Fraction, Name, Section
+from dpal.config.settings_errors import settings_refusal
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import (
     MayBeDeclared,
@@ -38,7 +38,7 @@ from dpal.config.validation import (
 )
 from dpal.errors import ConfigError, ParameterError
 from dpal.files.stored_objects import Place
-from dpal.ledger.release_and_stop_rules import ReleaseRule, StopRule
+from dpal.ledger.model_choice_and_stopping import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
 from dpal.planning.campaign_spec import (

@@ -26,9 +26,9 @@ from dpal.capc.terms import (
     Terms,
     VoteMode,
 )
-from dpal.config.help import settings_refusal
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
+from dpal.config.settings_errors import settings_refusal
 from dpal.errors import ParameterError
 
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 from dpal.canonical import place_digest
 from dpal.config.data_place import DataPlace
 from dpal.config.form_choices import Folded, choice
-from dpal.config.guarded import Guarded
+from dpal.config.guarded_settings import Guarded
 from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
 from dpal.features.library_backbones import LIBRARY_BACKBONES, all_backbones

@@ -10,17 +10,17 @@ from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_va
 
 from dpal.config.data import DataConfig, ExtractorKind
 from dpal.config.form_choices import Folded, choice
-from dpal.config.guarded import OnlyIf
-from dpal.config.help import settings_refusal
+from dpal.config.guarded_settings import OnlyIf
 from dpal.config.improvement_start import PublicDataConfig, StartConfig
 from dpal.config.labeler import LabelerConfig
 from dpal.config.public_records import ChoiceConfig, FineTuningConfig, NearPrivateConfig
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
+from dpal.config.settings_errors import settings_refusal
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import MayBeDeclared, refuse_share
 from dpal.files.stored_objects import Place
-from dpal.planning.linear_head import TrainingMethod
+from dpal.planning.linear_head_spec import TrainingMethod
 from dpal.privacy import Accountant, Adjacency
 
 KIND = "public"

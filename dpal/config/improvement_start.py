@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, PositiveFloat, model_validator
 
 from dpal.config.data_place import DataPlace
 from dpal.config.form_choices import choice
-from dpal.config.guarded import Guarded
+from dpal.config.guarded_settings import Guarded
 from dpal.config.section import Count, Name, Section
 from dpal.privacy import Adjacency, Unit
 

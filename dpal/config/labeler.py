@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dpal.config.form_choices import Folded, choice
-from dpal.config.guarded import Guarded, OnlyIf
+from dpal.config.guarded_settings import Guarded, OnlyIf
 from dpal.config.registered_names import Registered
 from dpal.config.section import Name, Section
 from dpal.labeling.label_studio_rules import Agreement, Media, Rules, Skipped

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dpal.config.form_choices import choice
-from dpal.config.guarded import Guarded
+from dpal.config.guarded_settings import Guarded
 from dpal.config.section import Name, Section
 
 CHAMPION = "champion"  # the alias that the rule moves

@@ -10,12 +10,12 @@ from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_va
 from dpal.accounting.votes.mechanisms import CLIPPED, Mechanism, ReleasedVotes
 from dpal.config.data import DataConfig
 from dpal.config.form_choices import Folded, choice
-from dpal.config.guarded import Guarded
-from dpal.config.help import settings_refusal
+from dpal.config.guarded_settings import Guarded
 from dpal.config.improvement_start import PublicDataConfig
+from dpal.config.pate_sections import Cut, StudentConfig, TeachersConfig, VotingConfig
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section, Share
-from dpal.config.teachers import Cut, StudentConfig, TeachersConfig, VotingConfig
+from dpal.config.settings_errors import settings_refusal
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import MayBeDeclared, refuse_share
 from dpal.privacy import Adjacency

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from dpal.config.cron import require_cron, require_timezone
 from dpal.config.form_choices import Folded, choice
-from dpal.config.guarded import Guarded
+from dpal.config.guarded_settings import Guarded
 from dpal.config.model_registry import RegistryConfig
 from dpal.config.section import Count, Section
 from dpal.files.object_store import StoreHolds, require_store_url

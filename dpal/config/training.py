@@ -17,13 +17,13 @@ from pydantic import (
 
 from dpal.canonical import place_digest
 from dpal.config.form_choices import Folded, choice
-from dpal.config.guarded import Guarded
+from dpal.config.guarded_settings import Guarded
 from dpal.config.registered_names import Registered
 from dpal.config.section import Fraction, Section, Share
 from dpal.models.architectures import ARCHITECTURES, Architecture
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ADAPTED, ModelSpec, Task
-from dpal.planning.linear_head import HeadKind, LinearHead, TrainingMethod
+from dpal.planning.linear_head_spec import HeadKind, LinearHead, TrainingMethod
 from dpal.planning.training_recipe import (
     Augmentation,
     Averaging,

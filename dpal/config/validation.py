@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, PositiveFloat, model_validator
 
 from dpal.config.data import DataConfig
 from dpal.config.form_choices import choice
-from dpal.config.guarded import Guarded
+from dpal.config.guarded_settings import Guarded
 from dpal.config.section import Count, Section
 from dpal.data.held_out import MOST_HELD_OUT, HeldOutShare
 from dpal.errors import ConfigError

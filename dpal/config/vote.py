@@ -17,10 +17,10 @@ from pydantic import (
 )
 
 from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism, ReleasedVotes
-from dpal.config.guarded import Guarded
-from dpal.config.help import settings_refusal
+from dpal.config.guarded_settings import Guarded
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import AgreementShare, Count, Fraction, MeanAgreement, Name, Section
+from dpal.config.settings_errors import settings_refusal
 from dpal.privacy import Adjacency, Unit
 
 VOTE = "vote"

@@ -14,10 +14,10 @@ from pydantic import model_validator as _model_validator
 from dpal.config.campaign import CampaignConfig
 from dpal.config.cron import next_time, require_cron, require_timezone
 from dpal.config.data import DataConfig
-from dpal.config.guarded import Guarded
-from dpal.config.help import settings_refusal
+from dpal.config.guarded_settings import Guarded
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.section import Name, Section
+from dpal.config.settings_errors import settings_refusal
 from dpal.config.validation import DeclaredValidation
 from dpal.errors import ConfigError
 from dpal.files.stored_objects import Place, StoredObject

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from dpal import check
 from dpal.data.parquet import RowNumbers, Weigh, metadata_of, read_batches, reading
 from dpal.data.readers import BATCH_ROWS, RawBatch, record_bytes, rows_of_role, wanted_columns
-from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Source
+from dpal.data.verified_row_groups import KnownFile
 from dpal.errors import DataError
 from dpal.files.stored_objects import Place, size_of
 

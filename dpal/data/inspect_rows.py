@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpal.data.hash_runs import NARROW, SHARED, HashRuns, hashes_of_names
-from dpal.data.known_files import LearnedFiles
 from dpal.data.known_records import hashed
 from dpal.data.label_columns import classes_in
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
+from dpal.data.pool_file_digests import LearnedFiles
 from dpal.data.readers import RawBatch, apply_extractor, decoded_of, decoding_threads, raw_batches
-from dpal.data.row_groups import KnownFile
 from dpal.data.sources import Content, Role, Source
+from dpal.data.verified_row_groups import KnownFile
 from dpal.errors import DataError
 from dpal.labels import Task
 

@@ -23,11 +23,11 @@ from torch import Tensor
 from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.hash_runs import NARROW, SHARED, HashRuns, hashes_of_names
 from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
+from dpal.data.labeled_records import GROUP
+from dpal.data.labeled_records import LabeledSet as LabeledSet
+from dpal.data.labeled_records import load_labeled as load_labeled
 from dpal.data.parquet import LARGE_ROWS
 from dpal.data.readers import apply_extractor, raw_batches
-from dpal.data.records import GROUP
-from dpal.data.records import LabeledSet as LabeledSet
-from dpal.data.records import load_labeled as load_labeled
 from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.atomic_writes import write_private_parquet

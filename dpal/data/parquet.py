@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from dpal.data.pages import Page, pages_of
-from dpal.data.row_groups import KnownFile, RowGroups, opened
+from dpal.data.parquet_page_headers import Page, pages_of
+from dpal.data.verified_row_groups import KnownFile, RowGroups, opened
 from dpal.errors import DataError, DpalError
 
 if TYPE_CHECKING:  # a served model reads no file
-    from dpal.data.known_files import LearnedFiles
+    from dpal.data.pool_file_digests import LearnedFiles
     from dpal.files.stored_objects import Place
 
 BATCH_ROWS = 1024

@@ -23,7 +23,7 @@ from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 
 if TYPE_CHECKING:  # a served model reads no file
-    from dpal.data.known_files import LearnedFiles
+    from dpal.data.pool_file_digests import LearnedFiles
 
 PIXELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # white, by the type of decoded images
 

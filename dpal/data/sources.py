@@ -26,8 +26,8 @@ from dpal.data.label_columns import task_of
 from dpal.data.parquet import read_batches, schema_of
 from dpal.data.pictures import is_deep
 from dpal.data.pool_files import digest_of, files_of
-from dpal.data.row_groups import KnownFile
 from dpal.data.texts import TEXT_COLUMNS, TextEncoding
+from dpal.data.verified_row_groups import KnownFile
 from dpal.errors import DataError
 from dpal.labels import Task
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from dpal import check
-from dpal.data.model_settings import read_model_settings
 from dpal.data.parquet import RowNumbers, row_error
+from dpal.data.pretrained_config import read_model_settings
 from dpal.errors import DataError
 
 if TYPE_CHECKING:  # an optional package: pools without texts do without it

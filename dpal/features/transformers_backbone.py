@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpal.data.model_settings import read_model_settings
+from dpal.data.pretrained_config import read_model_settings
 from dpal.data.texts import pad_id
 from dpal.errors import DataError
 from dpal.features.library_backbones import TRANSFORMERS_IMAGE

@@ -18,7 +18,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from dpal.data.importing.columns import Column, NumberColumn, ReadCells, TableEncoding
+from dpal.data.importing.column_encoding import Column, NumberColumn, ReadCells, TableEncoding
 from dpal.data.importing.picture_form import encoded, prepared
 from dpal.data.pictures import Shape, is_deep
 from dpal.data.readers import decode

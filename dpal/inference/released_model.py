@@ -1,7 +1,7 @@
 """A released model: what it is, how records are read for it, and its network.
 
-Where a model is served, this is all of dpal that lies beside it (`dpal/runs/bundle_inference.py`),
-so that it imports no more than predictions need.
+Where a model is served, this is all of dpal that lies beside it
+(`dpal/runs/bundle_inference_code.py`), so that it imports no more than predictions need.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from dpal.data.labeling_state import read_labels
 from dpal.data.sources import Content, Source
 from dpal.errors import LabelError, LabelsPending, ParameterError
 from dpal.files.atomic_writes import atomic_write
-from dpal.files.spreadsheets import as_cell, by_cell
-from dpal.labeling.annotator_agreement import Opinion, UnlabeledReason, agree
+from dpal.files.csv_injection import as_cell, by_cell
+from dpal.labeling.label_aggregation import Opinion, UnlabeledReason, agree
 from dpal.labeling.label_studio_questions import Question
 from dpal.labeling.label_studio_rules import Agreement
 from dpal.labeling.record_display import pictures_of, shown_cells, shown_columns, texts_of

@@ -17,7 +17,7 @@ from dpal.data.labeling_state import read_labels
 from dpal.data.sources import Source
 from dpal.errors import LabelingProjectOpen
 from dpal.files.atomic_writes import write_text
-from dpal.labeling.annotator_agreement import Opinion, UnlabeledReason, agree
+from dpal.labeling.label_aggregation import Opinion, UnlabeledReason, agree
 from dpal.labeling.label_studio_api import LabelStudio
 from dpal.labeling.label_studio_project import GONE, LabelingProject, ProjectContents
 from dpal.labeling.label_studio_questions import Question

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpal.data.sources import Content, Source
-from dpal.labeling.annotator_agreement import Opinion, UnlabeledReason
+from dpal.labeling.label_aggregation import Opinion, UnlabeledReason
 from dpal.labeling.label_studio_api import LabelStudio
 from dpal.labeling.label_studio_questions import KEY, SAID, Question
 from dpal.labeling.label_studio_rules import Media, Rules, Skipped

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpal.errors import DataError
 from dpal.files.atomic_writes import write_text
-from dpal.labeling.annotator_agreement import Opinion, UnlabeledReason
+from dpal.labeling.label_aggregation import Opinion, UnlabeledReason
 from dpal.labels import Label
 
 _HOUR = 3600.0  # seconds

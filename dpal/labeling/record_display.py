@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image
 
-from dpal.data.importing.columns import TableEncoding
+from dpal.data.importing.column_encoding import TableEncoding
 from dpal.data.importing.recipe import recipe_in
 from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode, raw_batches

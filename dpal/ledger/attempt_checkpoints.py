@@ -13,9 +13,9 @@ from dpal.errors import CampaignBusy, LedgerError
 from dpal.files.atomic_writes import roll_forward, write_together
 from dpal.ledger.attempt_names import checkpoint_name
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
 from dpal.ledger.release_protocol import CampaignLedger
+from dpal.ledger.verified_entries import EntriesSoFar
 
 RARELY = "a plan usually spends all of its promise, so that a second charge rarely fits"
 _FORMAT = 1

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from dpal.accounting.budget_cohorts import budget_cohorts_in
 from dpal.accounting.cohort_spending import (
     Accountant,
     Spending,
@@ -16,6 +15,7 @@ from dpal.accounting.cohort_spending import (
 )
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION, Release
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
+from dpal.accounting.teacher_budget_cohorts import budget_cohorts_in
 from dpal.accounting.validation_cohort import about_validation
 from dpal.accounting.worst_path import last_phase
 from dpal.errors import LedgerError
@@ -24,7 +24,7 @@ from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold_entry import spent_before
-from dpal.ledger.release_records import release_from, release_of
+from dpal.ledger.release_json import release_from, release_of
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 

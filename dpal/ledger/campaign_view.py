@@ -14,8 +14,8 @@ from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_and_stop_rules import is_stopped
-from dpal.ledger.release_records import release_from, release_of, release_record
+from dpal.ledger.model_choice_and_stopping import is_stopped
+from dpal.ledger.release_json import release_from, release_of, release_record
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 

@@ -8,8 +8,8 @@ from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.release_and_stop_rules import is_stopped
-from dpal.ledger.release_records import release_from, release_of
+from dpal.ledger.model_choice_and_stopping import is_stopped
+from dpal.ledger.release_json import release_from, release_of
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 

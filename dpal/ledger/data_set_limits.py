@@ -25,9 +25,9 @@ from dpal.ledger.data_set_accounts import (
     shares_in,
 )
 from dpal.ledger.entries import Entry
-from dpal.ledger.entries_so_far import EntriesSoFar
+from dpal.ledger.spend_before_registration import charge_of_earlier
 from dpal.ledger.taken_totals import plainly_fit
-from dpal.ledger.unregistered_spend import charge_of_earlier
+from dpal.ledger.verified_entries import EntriesSoFar
 from dpal.privacy import PrivacyTarget
 
 

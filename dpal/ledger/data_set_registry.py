@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.canonical import file_digest
+from dpal.data.block_assignment import PlacedRecords, place_records
 from dpal.data.known_records import COINCIDENCE, KnownRecords, MarkKey, OverlapCount, slabs
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import schema_of
-from dpal.data.placed_records import PlacedRecords, place_records
 from dpal.data.recognition_index import (
     FORMAT,
     NARROW_BITS,
@@ -42,11 +42,11 @@ from dpal.ledger.data_set_accounts import (
     register_body,
 )
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.ledger.spend_before_registration import PastCampaigns, counted
 from dpal.ledger.topics import is_uncounted
-from dpal.ledger.unregistered_spend import PastCampaigns, counted
+from dpal.ledger.verified_entries import EntriesSoFar
 
 OnRows = Callable[[int], object]
 EarlierOn = Callable[

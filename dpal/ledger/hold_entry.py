@@ -11,7 +11,7 @@ from dpal.accounting.prior_spend import PriorSpend, declared_of
 from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry
-from dpal.ledger.release_records import release_from, release_record
+from dpal.ledger.release_json import release_from, release_record
 from dpal.privacy import Accountant, PrivacyTarget
 
 # All that a hold of any version says; certificates with another key in theirs are refused.

@@ -22,11 +22,11 @@ from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.chain import VerifiedPrefix, verify_chain
 from dpal.ledger.database import find_database
 from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry
-from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.entry_rows import entry_at, read_entries
 from dpal.ledger.known_ledgers import Places, ledger_places
 from dpal.ledger.schema_version import VERSIONS, migrate_schema, version_of
 from dpal.ledger.stamped_day import day_of, today_in_utc
+from dpal.ledger.verified_entries import EntriesSoFar
 from dpal.ledger.verify_since import (
     NOTHING_VERIFIED,
     Doubt,

@@ -16,12 +16,12 @@ from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.data_set_accounts import lost_entries
 from dpal.ledger.data_set_limits import DataHold, admit, require_counted
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.folder_lock import require_claim
 from dpal.ledger.hold_entry import hold_body, spent_before, started_from
+from dpal.ledger.model_choice_and_stopping import is_stopped
 from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
-from dpal.ledger.release_and_stop_rules import is_stopped
-from dpal.ledger.release_records import release_of, release_record
+from dpal.ledger.release_json import release_of, release_record
+from dpal.ledger.verified_entries import EntriesSoFar
 from dpal.privacy import Accountant, PrivacyTarget
 
 

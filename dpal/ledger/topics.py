@@ -15,7 +15,7 @@ from typing import Any
 
 from dpal.errors import LedgerTampered
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
-from dpal.ledger.release_records import measures_protected
+from dpal.ledger.release_json import measures_protected
 from dpal.ledger.taken_totals import totals_after
 
 _OF_DATA_SETS = (EntryKind.REGISTER, EntryKind.LIMIT, EntryKind.BLOCK, EntryKind.INDEX)

@@ -17,8 +17,8 @@ from dpal.errors import LedgerTampered
 from dpal.ledger.chain import VerifiedPrefix
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
 from dpal.ledger.entry_rows import entries_after, entry_at
+from dpal.ledger.merkle_tree_of_topics import NO_TOPICS, Branches
 from dpal.ledger.schema_version import TOPIC_TREE, TOPICS
-from dpal.ledger.topic_merkle_tree import NO_TOPICS, Branches
 from dpal.ledger.topics import (
     TopicLine,
     has_totals,

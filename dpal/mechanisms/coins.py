@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpal.mechanisms.inclusion import uniform_below as uniform_below
+from dpal.mechanisms.poisson_sampling import uniform_below as uniform_below
 from dpal.randomness import BitSource, Words
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpal import check
 from dpal.accounting.events import LAPLACE_GRID
 from dpal.errors import ParameterError
-from dpal.mechanisms.inclusion import uniform_below
+from dpal.mechanisms.poisson_sampling import uniform_below
 from dpal.randomness import BitSource
 
 _LARGEST_DENOMINATOR = 1 << 20

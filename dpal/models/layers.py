@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpal.errors import ParameterError
-from dpal.models.filters import FilterConv2d
+from dpal.models.parametrized_convolution import FilterConv2d
 from dpal.models.spec import ModelSpec
 
 

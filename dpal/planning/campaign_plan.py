@@ -32,7 +32,7 @@ from dpal.planning.measured_phases import (
     figures_release,
     headline_half_width,
 )
-from dpal.planning.run_plan import DecidedPlan
+from dpal.planning.plan_interface import DecidedPlan
 from dpal.planning.selection_steps import (
     HiddenGate,
     Remaining,

@@ -13,7 +13,7 @@ from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec
-from dpal.planning.linear_head import HeadKind, LinearHead
+from dpal.planning.linear_head_spec import HeadKind, LinearHead
 from dpal.planning.training_recipe import OptimizerSpec as OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
@@ -430,7 +430,7 @@ class CampaignSpec:
     def _why_no_coins(self) -> str | None:
         """Which phase draws too few or too many for its draw to be a secret."""
         # Settings are read without numpy.
-        from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw
+        from dpal.accounting.secret_draws_amplification import LEAST_ENTROPY, entropy_of_draw
 
         sizes, pool = self.schedule.cohort_sizes, self.pool_size
         for phase, size in enumerate(sizes if self.acquisition.is_random else sizes[:1]):
@@ -465,7 +465,7 @@ class CampaignSpec:
     def _why_no_candidates(self, candidates: int) -> str | None:
         """Why coins cannot draw so many that queries select from; None where they can."""
         # Settings are read without numpy.
-        from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw
+        from dpal.accounting.secret_draws_amplification import LEAST_ENTROPY, entropy_of_draw
 
         left, asked = self.pool_size - self.schedule.initial, sum(self.schedule.queries)
         if candidates < LEAST_CHOICE * asked:

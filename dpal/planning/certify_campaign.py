@@ -12,9 +12,9 @@ from dpal.accounting.events import VALIDATION, Release
 from dpal.accounting.validation_cohort import about_validation
 from dpal.canonical import canonical_json
 from dpal.errors import ParameterError, PlanRejected
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.campaign_spec import CampaignSpec, ProtectedValidation, SelectionMode, Strategy
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.measured_phases import calibrated_figures, measured_counts
 from dpal.planning.schedule import trial_phase
 from dpal.planning.self_training import with_self_training

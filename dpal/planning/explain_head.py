@@ -8,7 +8,7 @@ from dpal.mechanisms.head_statistics import HeadStatistics
 from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.explain_words import Remark, listed
-from dpal.planning.linear_head import HeadKind, LinearHead
+from dpal.planning.linear_head_spec import HeadKind, LinearHead
 
 _WHAT = {
     HeadKind.LEAST_SQUARES: "second moments of its features, and their products with its label",

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.planning.explain_words import Remark
-from dpal.planning.run_plan import Certified, RunPlan
+from dpal.planning.plan_interface import Certified, RunPlan
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import Strategy
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.explain_words import (
     ROUNDED,
     Remark,

@@ -7,10 +7,10 @@ from typing import Any
 
 from dpal.accounting.events import NEVER_SELECTED
 from dpal.errors import DpalError
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec, Strategy
 from dpal.planning.certify_campaign import certified_plan, planner_of
+from dpal.planning.cohort_budget import Budget
 from dpal.privacy import Accountant
 
 ROUNDED = 5e-5  # what four digits do not show

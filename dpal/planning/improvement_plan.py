@@ -11,8 +11,8 @@ from dpal.accounting.events import GUIDANCE, Charge, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.errors import ParameterError, PlanRejected
 from dpal.models.spec import ModelSpec
+from dpal.planning.plan_interface import DecidedPlan
 from dpal.planning.public_selection import ChoiceSpec, FineTuning, Guidance, PublicSelectionMethod
-from dpal.planning.run_plan import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget
 
 COMPONENTS, SUPPORT = "near-private/components", "near-private/support"

@@ -14,8 +14,8 @@ from functools import lru_cache
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion
 from dpal.accounting.events import FIGURES, VALIDATION, Charge, NoisyFigures, Release
-from dpal.accounting.measured_counts import SCORE_BINS, MeasuredCounts
 from dpal.accounting.safe_search import smallest_safe
+from dpal.accounting.validation_count_sensitivity import SCORE_BINS, MeasuredCounts
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec

@@ -9,8 +9,8 @@ from typing import Any
 from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import total_epsilon, total_second_opinion
 from dpal.errors import PlanRejected
-from dpal.ledger.release_records import release_from, release_record
-from dpal.planning.run_plan import DecidedPlan
+from dpal.ledger.release_json import release_from, release_record
+from dpal.planning.plan_interface import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget
 
 

@@ -23,7 +23,7 @@ from dpal.accounting.events import (
     SecretDraw,
 )
 from dpal.accounting.safe_search import first_true, smallest_safe
-from dpal.accounting.secret_draws import exceeding_chance
+from dpal.accounting.secret_draws_amplification import exceeding_chance
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
 from dpal.planning.campaign_spec import CampaignSpec, SelfTraining
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.selection_steps import Remaining
 

@@ -16,9 +16,9 @@ from dpal import check
 from dpal.accounting.events import VOTING, Charge, Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.safe_search import smallest_safe
-from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism, ReleasedVotes
 from dpal.accounting.votes.near_records import NearRecords, labels_of_votes, require_near
+from dpal.accounting.votes.noisy_cost_bound import CostBound
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.public_consensus import PublicConsensus, require_consensus
@@ -31,8 +31,8 @@ from dpal.accounting.votes.teacher_budgets import (
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.canonical import LATER, plain, written_fields
 from dpal.errors import ParameterError, PlanRejected
-from dpal.planning.run_plan import DecidedPlan
-from dpal.planning.vote_cost_bound import LESS_AGREEMENT, leave_chance, less_agreed
+from dpal.planning.choose_cost_bound import LESS_AGREEMENT, leave_chance, less_agreed
+from dpal.planning.plan_interface import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget
 
 SUMMARY = "votes/summary"

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpal.certificate.sentences import STATEMENTS, WHO_WAS_DRAWN, statements_about
 from dpal.privacy import Unit
-from dpal.reports.annotator_tables import labeling_is_kept
+from dpal.reports.annotator_agreement_tables import labeling_is_kept
 from dpal.reports.audit_summary import defects
 from dpal.reports.campaign_charts import budget_chart, learning_chart
 from dpal.reports.plain_language import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.certificate.sentences import statements
-from dpal.reports.annotator_tables import labeling_is_kept
+from dpal.reports.annotator_agreement_tables import labeling_is_kept
 from dpal.reports.report import Picture, Report, Table, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.reports.validation_figures import figures_in, headline, percent

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.accounting.budget_cohorts import is_budget_cohort
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION
+from dpal.accounting.teacher_budget_cohorts import is_budget_cohort
 from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.campaign_account import State
 from dpal.ledger.data_set_accounts import Basis
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.release_and_stop_rules import EndStatement
+from dpal.ledger.model_choice_and_stopping import EndStatement
 
 STATES = {
     State.RESERVE: "reserved",

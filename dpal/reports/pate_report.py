@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.reports.pate_methods_tables import (
+from dpal.reports.pate_baseline_tables import (
     WORDS,
     Methods,
     averages,
@@ -14,7 +14,7 @@ from dpal.reports.pate_methods_tables import (
     methods_table,
 )
 from dpal.reports.plan_and_phase_tables import terms
-from dpal.reports.plots.methods_by_label import labels_figure
+from dpal.reports.plots.pate_baselines_by_label import labels_figure
 from dpal.reports.plots.style import as_png
 from dpal.reports.report import (
     Block,

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dpal.reports.pate_methods_tables import (
+from dpal.reports.pate_baseline_tables import (
     Methods,
     compare_methods,
     has_labels,
@@ -18,7 +18,7 @@ from dpal.reports.pate_methods_tables import (
     methods_table,
 )
 from dpal.reports.plan_and_phase_tables import terms
-from dpal.reports.plots.methods_by_label import labels_figure
+from dpal.reports.plots.pate_baselines_by_label import labels_figure
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Table, capital
 from dpal.reports.validation_figures import percent

@@ -17,7 +17,7 @@ from dpal.simulation.paired_comparison import (
 )
 from dpal.simulation.rehearsal import RehearsalMethod
 
-Records = Sequence[Mapping[str, Any]]  # of `flows.cli.rehearse_view.run_rehearsals`
+Records = Sequence[Mapping[str, Any]]  # of `flows.cli.run_rehearsals.run_rehearsals`
 
 WHOLE = "whole validation file"  # what rehearsals were judged on before it was divided
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.votes.public_consensus import PublicConsensus
-from dpal.certificate.promise import VOTES
+from dpal.certificate.promise_checks import VOTES
 from dpal.certificate.sentences import vote_statements
 from dpal.privacy import Unit
 from dpal.reports.report import Block, Report, Table, capital, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.reports.validation_figures import percent
-from dpal.voting.draw_from_votes import UNANSWERED, Released
+from dpal.voting.draw_noisy_outcomes import UNANSWERED, Released
 
 PRIVATE_COLUMNS = ("these votes, exact", "these votes, published bound")
 PRIVATE_NOTE = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.reports.charts import Chart
-from dpal.reports.plots.chart import chart_figure
+from dpal.reports.plots.draw_chart import chart_figure
 from dpal.reports.plots.style import save
 from dpal.reports.render.html import html_of
 from dpal.reports.render.markdown import markdown_of

@@ -12,7 +12,7 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.acquisition.scores import score, score_function
-from dpal.audit.attack_plan import Effort, audit
+from dpal.audit.attack_campaign import Effort, audit
 from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.audit.ids_in_files import naming_ids, released_finding
 from dpal.audit.logs import capturing_output, overheard_finding
@@ -28,7 +28,7 @@ from dpal.randomness import secure
 from dpal.runs.audit_run import found_in_ledger
 from dpal.runs.campaign import Campaign
 from dpal.runs.made_up_records import made_up_records
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 from dpal.runs.select_records import draw_records
 from dpal.training.checkpoints import pack_carried
 from dpal.training.clipping import Clipper

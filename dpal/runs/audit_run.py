@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dpal.audit.findings import AuditFinding, AuditReport
-from dpal.audit.single_draws import drill_findings, ledger_findings
+from dpal.audit.one_draw_per_reservation import drill_findings, ledger_findings
 from dpal.files.artifacts import RECORD
 from dpal.randomness import secure
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 from dpal.runs.run import Run
 
 

@@ -31,14 +31,14 @@ from dpal.models.build_model import build_model
 from dpal.planning.voting_plan import COHORT
 from dpal.privacy import PrivacyTarget, Unit
 from dpal.randomness import secure
-from dpal.runs.asked_queries import asked_rows
-from dpal.runs.campaign_start import require_unregistered
-from dpal.runs.ensemble import Ensemble, reading_settings
-from dpal.runs.ensemble_shares import further_shares
-from dpal.runs.notify import notify
+from dpal.runs.choose_queries import asked_rows
+from dpal.runs.ensemble_budget_shares import further_shares
+from dpal.runs.improvement_start_model import finished_folder
 from dpal.runs.open_ledger import commit_to, open_ledger
+from dpal.runs.plan_new_campaign import require_unregistered
+from dpal.runs.prepare_ensemble import Ensemble, reading_settings
+from dpal.runs.progress_logging import notify
 from dpal.runs.released_phase import released_weights
-from dpal.runs.start_model import finished_folder
 from dpal.runs.student import student_from
 from dpal.runs.student_quality import evaluate_model, judgements, keep_judgement
 from dpal.runs.teachers import load_inputs

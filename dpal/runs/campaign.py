@@ -11,8 +11,8 @@ from dpal.files.artifacts import PhaseFolder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import CertifiedPlan, Phase, Plan
 from dpal.planning.campaign_spec import SelectionMode
-from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.devices import device_of
+from dpal.runs.plan_new_campaign import CampaignStart
 from dpal.runs.run import ConfiguredRun
 
 

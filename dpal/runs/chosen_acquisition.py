@@ -22,9 +22,9 @@ from dpal.errors import ConfigError, DpalError, ParameterError
 from dpal.files.artifacts import ACQUISITION, RECORD, damaged
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.reports.plain_language import acquisition_chosen
-from dpal.runs.campaign_start import Participants, SpecFor
 from dpal.runs.kinds import folder_of
-from dpal.runs.notify import notify, notify_here
+from dpal.runs.plan_new_campaign import Participants, SpecFor
+from dpal.runs.progress_logging import notify, notify_here
 from dpal.simulation.choose_acquisition import (
     AcquisitionChoice,
     choose_acquisition,

@@ -11,7 +11,7 @@ from dpal.accounting.cohort_spending import campaign_epsilon, spending
 from dpal.accounting.events import VALIDATION
 from dpal.errors import LedgerError
 from dpal.files.atomic_writes import write_text
-from dpal.ledger.export_entries import write_ledger
+from dpal.ledger.export_table import write_ledger
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.validation_figures import as_metrics

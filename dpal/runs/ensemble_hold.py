@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpal.errors import LedgerError
-from dpal.runs.ensemble import Ensemble
+from dpal.runs.prepare_ensemble import Ensemble
 from dpal.runs.vote_account import hold_votes
 
 

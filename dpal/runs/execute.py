@@ -12,10 +12,10 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.labeling import Labeler
 from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.runs.calibrate_model import calibrate_released
-from dpal.runs.data_sets import end_early
 from dpal.runs.host import host
 from dpal.runs.kinds import folder_of, kind_of, recorded_kind
 from dpal.runs.make_report import write_reports
+from dpal.runs.register_data_sets import end_early
 from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 

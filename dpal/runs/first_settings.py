@@ -35,7 +35,7 @@ from dpal.models.architectures import backbones
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.privacy import Unit
-from dpal.runs.linear_rates import linear_rates
+from dpal.runs.linear_step_and_clipping import linear_rates
 
 _LEAST_RECORDS = 50
 _HELD_OUT = 0.2  # of records of which nothing says which ones are

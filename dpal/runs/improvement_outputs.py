@@ -20,7 +20,7 @@ from dpal.data.readers import decoded_of, raw_batches
 from dpal.data.sources import Content
 from dpal.errors import DataError
 from dpal.labels import Task
-from dpal.reports.plots.improvement import Central, central_figure
+from dpal.reports.plots.central_public_records import Central, central_figure
 from dpal.reports.plots.style import save
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.improvement_run import Improving

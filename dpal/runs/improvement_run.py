@@ -17,9 +17,9 @@ from dpal.models.weights import put_weights, read_safetensors
 from dpal.planning.improvement_plan import CertifiedImprovement, ImprovementPlan, ImprovementSpec
 from dpal.reports.improvement_report import choice_table, spending_by_release_table
 from dpal.reports.report import Table
+from dpal.runs.improvement_start_model import StartModel
 from dpal.runs.kinds import folder_of
 from dpal.runs.run import ConfiguredRun
-from dpal.runs.start_model import StartModel
 from dpal.training.arithmetic import exact_arithmetic
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dpal.audit.attack_plan import Effort
+from dpal.audit.attack_campaign import Effort
 from dpal.audit.findings import AuditFinding
 from dpal.audit.near_private import near_private_findings
 from dpal.canonical import digest
@@ -23,6 +23,7 @@ from dpal.reports.improvement_report import (
 )
 from dpal.reports.report import Picture, Report
 from dpal.reports.validation_figures import tracked_figures
+from dpal.runs.epsilon_table import Shown
 from dpal.runs.execute import execute_run
 from dpal.runs.improvement_outputs import (
     CENTRAL,
@@ -50,7 +51,6 @@ from dpal.runs.prepare_improvement import (
     with_trained_start,
 )
 from dpal.runs.run_facts import facts_of
-from dpal.runs.shown_results import Shown
 from dpal.runs.sweeps import deciding
 from dpal.runs.tracked_facts import ServedModel, Tracked
 from dpal.runs.use_cases import UseCases

@@ -13,7 +13,6 @@ import numpy as np
 from dpal.canonical import file_digest
 from dpal.config.validation import require_public
 from dpal.config.watch import WatchConfig
-from dpal.data.inbox.accepted_files import NameHashes, name_hashes, require_new_names
 from dpal.data.inbox.folder import (
     FileObservation,
     Inbox,
@@ -21,6 +20,7 @@ from dpal.data.inbox.folder import (
     Listing,
     observe,
 )
+from dpal.data.inbox.linked_pool import NameHashes, name_hashes, require_new_names
 from dpal.data.inbox.quarantine import free_place, put_away
 from dpal.data.inbox.state import Accepted, Quarantined, WatchFolder, WatchState
 from dpal.data.inspect_rows import Inventory, inspect, require_match
@@ -28,11 +28,11 @@ from dpal.data.known_records import owners_in
 from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.ledger.data_set_accounts import DataSet
-from dpal.runs.campaign_start import registry_of
 from dpal.runs.labelers import NamedLabeler, labeler_of
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
+from dpal.runs.plan_new_campaign import registry_of
+from dpal.runs.progress_logging import notify
 
 _NAME = "to-look-at-files"  # of a campaign that is never run
 

@@ -22,11 +22,11 @@ from dpal.labels import Task
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign import Campaign
+from dpal.runs.early_stopping import has_stopped
 from dpal.runs.host import host
 from dpal.runs.labelers import labeler_of
-from dpal.runs.labeling_job import LabelingJob
-from dpal.runs.notify import notify
-from dpal.runs.phases_to_run import has_stopped
+from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.progress_logging import notify
 from dpal.runs.pseudo_labels import label_remaining
 from dpal.runs.recorded_settings import settings_that_label
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from dpal.canonical import file_digest
 from dpal.certificate.read_and_seal import read_certificate
-from dpal.config.guarded import guarded_settings
+from dpal.config.guarded_settings import guarded_settings
 from dpal.config.runtime import RunConfig
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.files.stored_objects import Place, StoredObject

@@ -17,8 +17,8 @@ from dpal.reports.render.html import html_of
 from dpal.reports.report import Report
 from dpal.reports.write_report_files import write_report_files
 from dpal.runs.kinds import recorded_kind
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import recorded_ledger, recorded_runtime
+from dpal.runs.progress_logging import notify
 from dpal.runs.released_phase import releases_a_model
 from dpal.runs.run_facts import certificate_digest, ledger_head
 from dpal.runs.write_certificate import sign_files

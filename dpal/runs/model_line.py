@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.certificate.check_against import tags_of
-from dpal.certificate.promise import pool_size_of
+from dpal.certificate.promise_checks import pool_size_of
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.report import Table
 from dpal.reports.validation_figures import (
@@ -24,8 +24,8 @@ from dpal.reports.validation_figures import (
     percent,
     worthless,
 )
+from dpal.runs.measured_validation_overlap import VALIDATION_FILES, validation_commitment
 from dpal.runs.run import Run
-from dpal.runs.validation_set_overlap import VALIDATION_FILES, validation_commitment
 
 PROTECTED = "protected"  # in place of a digest: one of protected records must not leave
 

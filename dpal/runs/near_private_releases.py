@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save
 from tqdm import tqdm
 
 from dpal.acquisition.near_private import Poll, count_votes
-from dpal.acquisition.projection import Projection
+from dpal.acquisition.principal_projection import Projection
 from dpal.acquisition.public_choice import Candidates, ModelOutputs, most_uncertain
 from dpal.data.labeling_state import EXCLUDED, cohort_column
 from dpal.data.sources import Source
@@ -26,8 +26,8 @@ from dpal.planning.improvement_plan import COMPONENTS, SUPPORT
 from dpal.planning.public_selection import Guidance
 from dpal.randomness import BitSource, secure
 from dpal.runs.improvement_run import Improving
-from dpal.runs.notify import notify
-from dpal.runs.start_model import finished_folder
+from dpal.runs.improvement_start_model import finished_folder
+from dpal.runs.progress_logging import notify
 from dpal.training.embeddings import embedded
 
 _NORMS = 1 << 16  # public embeddings whose lengths decide where private ones are clipped

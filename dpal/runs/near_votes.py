@@ -26,10 +26,10 @@ from dpal.labels import UNKNOWN
 from dpal.ledger.entries import EntryKind
 from dpal.planning.voting_plan import block_name
 from dpal.randomness import secure
-from dpal.runs.asked_queries import Floats, Rows, asked_in, asked_rows
-from dpal.runs.ballot_tables import released_labels_table
-from dpal.runs.ensemble import Ensemble
-from dpal.runs.notify import notify
+from dpal.runs.ballot_and_label_tables import released_labels_table
+from dpal.runs.choose_queries import Floats, Rows, asked_in, asked_rows
+from dpal.runs.prepare_ensemble import Ensemble
+from dpal.runs.progress_logging import notify
 from dpal.runs.teachers import load_inputs
 from dpal.runs.vote_account import release_kept_block
 from dpal.voting.neighbour_votes import NeighbourVotes, VotingRecords, near_answers, radii_for

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpal.audit.attack_plan import Effort
+from dpal.audit.attack_campaign import Effort
 from dpal.audit.findings import AuditFinding
 from dpal.audit.votes import TRANSCRIPTS, near_findings, vote_findings
 from dpal.config.pate import PateConfig
@@ -17,7 +17,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
 from dpal.labeling import Labeler
 from dpal.randomness import secure
-from dpal.reports.pate_methods_tables import methods_table
+from dpal.reports.pate_baseline_tables import methods_table
 from dpal.reports.pate_report import method_findings, pate_report
 from dpal.reports.pate_sweeps import (
     SweptVoting,
@@ -32,14 +32,14 @@ from dpal.reports.validation_figures import tracked_figures
 from dpal.reports.vote_report import vote_cost_table
 from dpal.runs.baselines import run_baselines
 from dpal.runs.embed_records import embed_records
-from dpal.runs.ensemble import Ensemble, plan_ensemble, prepare_ensemble, record_ensemble
 from dpal.runs.ensemble_hold import hold_ensemble
-from dpal.runs.ensemble_votes import release_labels
+from dpal.runs.epsilon_table import Shown
 from dpal.runs.execute import execute_run
+from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble, prepare_ensemble, record_ensemble
 from dpal.runs.public_model import PUBLIC_MODEL, train_public_model
 from dpal.runs.query_rounds import CHOOSER, choose_queries, train_chooser
+from dpal.runs.release_votes import release_labels
 from dpal.runs.run_facts import facts_of
-from dpal.runs.shown_results import Shown
 from dpal.runs.student import STUDENT, close_student, train_on_votes
 from dpal.runs.student_quality import METHODS, judgements
 from dpal.runs.sweeps import COMPARISONS, RESULTS, Member

@@ -15,11 +15,11 @@ from tqdm import tqdm
 
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import Release
+from dpal.data.labeled_records import load_labeled
 from dpal.data.labeling_state import load_all
 from dpal.data.pictures import DECODING_THREADS
 from dpal.data.process_share import WHOLE
 from dpal.data.readers import blank_record
-from dpal.data.records import load_labeled
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.attempt_checkpoints import ReservedSteps
 from dpal.ledger.attempt_names import planned_name
@@ -31,7 +31,7 @@ from dpal.planning.campaign_spec import Acquisition, OptimizerSpec, SelectionMod
 from dpal.randomness import secure
 from dpal.runs.campaign import Campaign
 from dpal.runs.host import TrainingMonitor, host
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 from dpal.runs.remote_ranks import remote_ranks_of
 from dpal.runs.search_choice import optimizer_of, search_choice
 from dpal.training.arithmetic import exact_arithmetic
@@ -44,7 +44,7 @@ from dpal.training.train_phase import position, train_dp_sgd
 from dpal.training.training_state import TrainingState, Written
 
 if TYPE_CHECKING:
-    from dpal.training.distributed.leading_state import LeadingState
+    from dpal.training.distributed.sharded_checkpoints import LeadingState
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dpal.errors import DataError
 from dpal.files.atomic_writes import atomic_write, write_private_parquet
-from dpal.files.spreadsheets import as_cell
+from dpal.files.csv_injection import as_cell
 from dpal.inference.answers import ModelAnswers
 from dpal.inference.released_model import ReleasedModel
 from dpal.labels import Task

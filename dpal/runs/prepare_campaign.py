@@ -25,10 +25,10 @@ from dpal.data.groups import (
 )
 from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import RowHashes, inspect, require_match
-from dpal.data.known_files import as_recorded, require_as_recorded
 from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
+from dpal.data.pool_file_digests import as_recorded, require_as_recorded
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Content, Source, missing_label
 from dpal.data.validation_checks import (
@@ -48,7 +48,16 @@ from dpal.privacy import Unit
 from dpal.reports.plan_and_phase_tables import other_strategy, promise
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign import Campaign
-from dpal.runs.campaign_start import (
+from dpal.runs.campaign_from_held_plan import held_campaign, held_plan_record
+from dpal.runs.chosen_acquisition import record_choice, settle_acquisition
+from dpal.runs.devices import require_device
+from dpal.runs.kinds import folder_of
+from dpal.runs.labelers import labeler_of
+from dpal.runs.measured_validation_overlap import VALIDATION_FILES, validation_commitment
+from dpal.runs.model_description import describe_model
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.open_sources import open_sources
+from dpal.runs.plan_new_campaign import (
     CampaignStart,
     SpecFor,
     find_participants,
@@ -57,19 +66,10 @@ from dpal.runs.campaign_start import (
     require_unregistered,
     weights_for,
 )
-from dpal.runs.chosen_acquisition import record_choice, settle_acquisition
-from dpal.runs.devices import require_device
-from dpal.runs.held_plan import held_campaign, held_plan_record
-from dpal.runs.kinds import folder_of
-from dpal.runs.labelers import labeler_of
-from dpal.runs.model_description import describe_model
-from dpal.runs.notify import notify, notify_here
-from dpal.runs.open_ledger import open_ledger
-from dpal.runs.open_sources import open_sources
-from dpal.runs.other_measurements import tell_of_other_measurements
+from dpal.runs.progress_logging import notify, notify_here
 from dpal.runs.run import hold
 from dpal.runs.unregistered_runs import tell_of_others
-from dpal.runs.validation_set_overlap import VALIDATION_FILES, validation_commitment
+from dpal.runs.validation_reuse_warning import tell_of_other_measurements
 from dpal.training.augmentation import require_images
 from dpal.training.checkpoints import latest_weights
 from dpal.training.embeddings import last_layer

@@ -24,20 +24,25 @@ from dpal.planning.improvement_plan import (
 )
 from dpal.planning.public_selection import Guidance, guidance_for
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
-from dpal.runs.campaign_start import CampaignStart, holds_a_plan, plan_start, require_unregistered
 from dpal.runs.improvement_run import Improving, rotation_weights
-from dpal.runs.labelers import labeler_of
-from dpal.runs.notify import notify
-from dpal.runs.open_sources import open_public
-from dpal.runs.prepare_campaign import open_data
-from dpal.runs.released_phase import released_weights
-from dpal.runs.start_model import (
+from dpal.runs.improvement_start_model import (
     StartModel,
     charged_in,
     finished_folder,
     start_of,
     training_settings,
 )
+from dpal.runs.labelers import labeler_of
+from dpal.runs.open_sources import open_public
+from dpal.runs.plan_new_campaign import (
+    CampaignStart,
+    holds_a_plan,
+    plan_start,
+    require_unregistered,
+)
+from dpal.runs.prepare_campaign import open_data
+from dpal.runs.progress_logging import notify
+from dpal.runs.released_phase import released_weights
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.training.embeddings import embedding_width
 

@@ -22,8 +22,8 @@ from dpal.labels import Task
 from dpal.planning.campaign_plan import Phase
 from dpal.randomness import secure
 from dpal.runs.campaign import Campaign
-from dpal.runs.notify import notify
 from dpal.runs.phase_training import load_model
+from dpal.runs.progress_logging import notify
 from dpal.training.augmentation import view_generator
 from dpal.training.pseudo_labels import (
     PseudoLabeler,

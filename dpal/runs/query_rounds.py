@@ -18,12 +18,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from dpal.acquisition.scores import score
-from dpal.config.teachers import QueryAcquisition
+from dpal.config.pate_sections import QueryAcquisition
 from dpal.data.readers import raw_batches, records_of
 from dpal.files.atomic_writes import atomic_write
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_spec import Acquisition
-from dpal.runs.asked_queries import (
+from dpal.runs.choose_queries import (
     Floats,
     answers_until,
     asked_in,
@@ -31,13 +31,13 @@ from dpal.runs.asked_queries import (
     shuffled_rows,
     write_asked,
 )
-from dpal.runs.ensemble import Ensemble
 from dpal.runs.ensemble_hold import require_held
-from dpal.runs.repeatable_training import RepeatableTraining
+from dpal.runs.noiseless_training import RepeatableTraining
+from dpal.runs.prepare_ensemble import Ensemble
 from dpal.runs.student import student_from
 from dpal.runs.teachers import scores_of
 from dpal.runs.vote_account import read_released
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 
 
 def train_chooser(ensemble: Ensemble) -> None:

@@ -13,8 +13,8 @@ from dpal.data.labeling_state import load_all
 from dpal.data.sources import Source
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Plan
-from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.chosen_acquisition import MOST_RECORDS, REHEARSALS
+from dpal.runs.plan_new_campaign import CampaignStart
 from dpal.simulation.choose_acquisition import split_in_halves
 from dpal.simulation.rehearse_plan import ExpectedFigures, expected_figures
 

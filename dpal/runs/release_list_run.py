@@ -15,8 +15,8 @@ from dpal.data.sources import Source
 from dpal.planning.release_list import CertifiedList, ListedPlan, ListedSpec, certify_list
 from dpal.privacy import PrivacyTarget
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.kinds import kind_of
+from dpal.runs.plan_new_campaign import require_unregistered
 from dpal.runs.run import ConfiguredRun, hold
 from dpal.runs.use_cases import C, UseCases
 from dpal.runs.write_certificate import keep_certificate, program_versions

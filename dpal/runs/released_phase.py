@@ -15,7 +15,7 @@ from dpal.canonical import file_digest
 from dpal.certificate.read_and_seal import parse_entry, read_certificate
 from dpal.files.artifacts import CampaignFolder, damaged
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.release_and_stop_rules import ReleaseRule, is_stopped
+from dpal.ledger.model_choice_and_stopping import ReleaseRule, is_stopped
 from dpal.reports.validation_figures import headline, released_metrics
 
 

@@ -22,22 +22,22 @@ from safetensors.torch import load
 from dpal.canonical import digest
 from dpal.config.campaign import CampaignConfig
 from dpal.config.runtime import address_of
-from dpal.data.known_files import as_recorded, learn_files, require_as_recorded
+from dpal.data.labeled_records import labeled_rows, load_labeled_rows, owned_rows
 from dpal.data.pictures import DECODING_THREADS
+from dpal.data.pool_file_digests import as_recorded, learn_files, require_as_recorded
 from dpal.data.process_share import Share
-from dpal.data.records import labeled_rows, load_labeled_rows, owned_rows
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, HelperRefused, ParameterError
 from dpal.ledger.data_set_accounts import share_of, share_record
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase, Plan
-from dpal.planning.written_phases import read_phases
+from dpal.planning.phases_json import read_phases
 from dpal.runs.campaign import Campaign
-from dpal.runs.held_plan import HELD_PLAN, held_plan_record, plan_as_written
+from dpal.runs.campaign_from_held_plan import HELD_PLAN, held_plan_record, plan_as_written
 from dpal.runs.kinds import folder_of
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import rank_key_file
 from dpal.runs.open_sources import open_pool_alone
+from dpal.runs.progress_logging import notify
 from dpal.training.distributed.messages import Job
 from dpal.training.distributed.rank_key import read_rank_key, write_rank_key
 from dpal.training.distributed.remote_messages import HelperGreeting

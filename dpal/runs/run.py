@@ -16,7 +16,7 @@ from dpal.files.atomic_writes import sweep
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.planning.run_plan import Certified, RunPlan
+from dpal.planning.plan_interface import Certified, RunPlan
 from dpal.reports.report import Table
 from dpal.runs.open_ledger import commit_to, open_ledger
 from dpal.runs.store_upload import open_run_ledger

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from dpal.acquisition.noisy_threshold_search import Rows
 from dpal.acquisition.scores import Passes, Scores, score_function
 from dpal.acquisition.selection import (
     QueryHistory,
@@ -20,7 +21,6 @@ from dpal.acquisition.selection import (
     select_by_coins,
 )
 from dpal.acquisition.strata import Strata
-from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
 from dpal.config.runtime import TaskRunnerKind
 from dpal.data.file_shards import Shard, shards_of
@@ -43,7 +43,7 @@ from dpal.randomness import BitSource, secure
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign import Campaign
 from dpal.runs.host import host
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 from dpal.runs.pseudo_labels import ask_nobody
 from dpal.runs.score_records import (
     ScoredBatch,

@@ -13,8 +13,8 @@ import yaml
 
 from dpal.config.briefs import Brief, CampaignBrief, ImprovementBrief, VotesBrief, VotingBrief
 from dpal.config.campaign import parse_config
+from dpal.config.pate_sections import AUTO
 from dpal.config.runtime import RunConfig
-from dpal.config.teachers import AUTO
 from dpal.data.groups import count_groups, read_groups
 from dpal.data.inspect_rows import Inventory
 from dpal.data.sources import Role, open_source
@@ -23,7 +23,7 @@ from dpal.files.artifacts import RECORD
 from dpal.files.stored_objects import Place
 from dpal.labels import Task
 from dpal.privacy import Unit
-from dpal.runs.ensemble_shares import owner_of_ballots
+from dpal.runs.ensemble_budget_shares import owner_of_ballots
 from dpal.runs.first_settings import DataLook, first_settings, inventory, look_at, training_for
 from dpal.runs.kinds import RunKind, folder_of
 from dpal.runs.recorded_settings import recorded_as

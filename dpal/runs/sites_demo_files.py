@@ -15,7 +15,7 @@ import yaml
 from numpy.typing import NDArray
 from PIL import Image
 
-from dpal.capc.account import certified_account
+from dpal.capc.batch_costs import certified_account
 from dpal.capc.certificate_authority import (
     AUTHORITY,
     CERTIFICATE,
@@ -33,7 +33,7 @@ from dpal.errors import DataError
 from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.reports.render.html import html_of
 from dpal.reports.report import Report, Table, Verdict, section
-from dpal.reports.sites_vote import sites_vote_facts, sites_vote_tables
+from dpal.reports.sites_vote_costs import sites_vote_facts, sites_vote_tables
 from dpal.runs.site_model import LabeledFeatures, train_heads, write_site_model
 from dpal.runs.sites_parties import read_answers
 

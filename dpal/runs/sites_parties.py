@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 from dpal.canonical import digest
 from dpal.capc.certificate_authority import Identity, PartyRole, load_identity
 from dpal.capc.guardian_service import GuardianService
-from dpal.capc.held_shares import SharedQueries, ShareFolder, read_shares
+from dpal.capc.precomputed_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService
@@ -40,8 +40,8 @@ def run_guardian(vote: SitesVoteConfig, config: GuardianConfig, say: Say) -> Non
       PlanRejected: the batches would cost more than is promised. Nothing is served.
       CampaignBusy: another guardian of this vote runs here.
     """
-    from dpal.capc.account import certified_account  # the ledger is the guardian's alone
-    from dpal.runs.sites_vote import open_sites_vote
+    from dpal.capc.batch_costs import certified_account  # the ledger is the guardian's alone
+    from dpal.runs.sites_vote_account import open_sites_vote
 
     terms = vote.terms()
     identity = load_identity(config.keys, vote.guardian, PartyRole.GUARDIAN)

@@ -27,8 +27,8 @@ from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.data_set_accounts import data_sets
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.recorded_files import name_below
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.progress_logging import notify
 from dpal.runs.run import Run
 from dpal.runs.store_upload import (
     is_checkpoint,

@@ -18,7 +18,7 @@ from dpal.files.object_store import Store, StoreHolds, is_confidential
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.recorded_files import name_below
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 
 PATIENCE_SECONDS = 300.0
 _LONGEST_WAIT = 30.0

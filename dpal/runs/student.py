@@ -18,25 +18,25 @@ from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.reports.validation_figures import as_metrics, headline, percent
-from dpal.runs.asked_queries import (
+from dpal.runs.ballot_and_label_tables import told_of
+from dpal.runs.choose_queries import (
     Floats,
     answers_until,
     asked_rows,
     rounds_told,
     shares_until,
 )
-from dpal.runs.ballot_tables import told_of
-from dpal.runs.ensemble import Ensemble
 from dpal.runs.ensemble_hold import require_held
-from dpal.runs.measured_figures import public_figures
-from dpal.runs.notify import notify
-from dpal.runs.repeatable_training import RepeatableTraining, shown_training
+from dpal.runs.noiseless_training import RepeatableTraining, shown_training
+from dpal.runs.phase_metrics import public_figures
+from dpal.runs.prepare_ensemble import Ensemble
+from dpal.runs.progress_logging import notify
 from dpal.runs.student_quality import evaluate_model, keep_judgement
 from dpal.runs.teachers import load_inputs, load_rows, scores_of
 from dpal.training.linear_heads import features_of, linear_weights
 from dpal.training.linear_student import fit_linear_student
 from dpal.training.semi_supervised import student_steps, train_student
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 
 
 def train_on_votes(ensemble: Ensemble) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from dpal.config.teachers import Cut
+from dpal.config.pate_sections import Cut
 from dpal.data.labeling_state import load_all
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
 from dpal.labels import Task
-from dpal.runs.ensemble import Ensemble
+from dpal.runs.prepare_ensemble import Ensemble
 from dpal.runs.teachers import scores_of
 from dpal.training.label_metrics import answers_in, best_thresholds, label_figures
 from dpal.training.metrics import evaluation_metrics

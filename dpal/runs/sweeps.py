@@ -26,9 +26,9 @@ from dpal.reports.sweeps import (
     sweep_comparison_table,
     sweep_report,
 )
+from dpal.runs.epsilon_table import Shown
 from dpal.runs.kinds import folder_of, kind_in
 from dpal.runs.released_phase import reached
-from dpal.runs.shown_results import Shown
 
 RESULTS = "sweep.json"
 COMPARISONS = "sweep-comparisons.json"  # means, intervals, and what differs beyond noise

@@ -32,15 +32,15 @@ from dpal.labels import Label, Task
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.voting_plan import block_name
-from dpal.runs.ensemble import Ensemble, plan_ensemble
-from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.labeling_context import LabelingJob
 from dpal.runs.make_report import write_reports
 from dpal.runs.near_votes import release_near_campaign
-from dpal.runs.notify import notify
+from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
+from dpal.runs.progress_logging import notify
 from dpal.runs.recorded_settings import recorded_as
 from dpal.runs.teachers import cast_votes, load_inputs
 from dpal.runs.vote_account import certify_votes, read_released, release_ballot_block
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 
 _PATIENCE = 600.0  # seconds that another querier of the same teachers may take
 

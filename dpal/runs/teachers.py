@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from dpal.config.campaign import parse_config
+from dpal.config.pate_sections import Cut
 from dpal.config.runtime import TaskRunnerKind
-from dpal.config.teachers import Cut
-from dpal.data.grouped_pool import GroupedPool, made_of, write_grouped
 from dpal.data.label_columns import label_tensor
 from dpal.data.labeling_state import load_all
 from dpal.data.partitions import read_parts, write_given_parts, write_parts
+from dpal.data.pool_by_teacher import GroupedPool, made_of, write_grouped
 from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Source
 from dpal.errors import DataError
@@ -33,12 +33,12 @@ from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.ensemble import Ensemble, reading_settings
 from dpal.runs.ensemble_hold import require_held
 from dpal.runs.host import host
-from dpal.runs.notify import notify
+from dpal.runs.noiseless_training import RepeatableTraining, shown_training
 from dpal.runs.open_sources import open_sources
-from dpal.runs.repeatable_training import RepeatableTraining, shown_training
+from dpal.runs.prepare_ensemble import Ensemble, reading_settings
+from dpal.runs.progress_logging import notify
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.evaluation import probabilities
 from dpal.training.label_metrics import answers_in, best_thresholds

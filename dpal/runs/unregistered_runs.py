@@ -23,8 +23,8 @@ from dpal.files.artifacts import CampaignFolder, campaigns_of
 from dpal.files.stored_objects import Place
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.runs.kinds import holds_ballots
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.progress_logging import notify
 
 Rows = NDArray[np.bool_]
 

@@ -27,7 +27,7 @@ from dpal.planning.voting_plan import SUMMARY, CertifiedVoting, VotingPlan, bloc
 from dpal.randomness import secure
 from dpal.reports.report import Table
 from dpal.reports.vote_report import rule_words, vote_cost_table
-from dpal.runs.ballot_tables import (
+from dpal.runs.ballot_and_label_tables import (
     FROM_FILES,
     ballots_digest,
     ballots_table,
@@ -35,21 +35,21 @@ from dpal.runs.ballot_tables import (
     read_public_answers,
     told_of,
 )
-from dpal.runs.ballot_tables import read_ballots_file as read_ballots_file
-from dpal.runs.ballot_tables import read_released as read_released
-from dpal.runs.ballot_tables import released_labels_table as released_labels_table
-from dpal.runs.notify import notify
+from dpal.runs.ballot_and_label_tables import read_ballots_file as read_ballots_file
+from dpal.runs.ballot_and_label_tables import read_released as read_released
+from dpal.runs.ballot_and_label_tables import released_labels_table as released_labels_table
+from dpal.runs.progress_logging import notify
 from dpal.runs.run import Run, hold
 from dpal.runs.write_certificate import keep_certificate, program_versions
 from dpal.voting.agreement_quantiles import noisy_quantiles
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.charged_by_outcome import release_charged_by_outcome
-from dpal.voting.cost_bounded import release_within
-from dpal.voting.draw_from_votes import UNANSWERED, Released, release
+from dpal.voting.draw_noisy_outcomes import UNANSWERED, Released, release
 from dpal.voting.gate_label_first import Dependencies, release_with_gate
 from dpal.voting.individual_budgets import release_by_budgets
 from dpal.voting.mechanism_advice import LabelStatistics, noisy_summary
 from dpal.voting.public_consensus import release_by_consensus
+from dpal.voting.release_within_cost_bound import release_within
 
 
 @dataclass(frozen=True, kw_only=True)

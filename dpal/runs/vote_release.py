@@ -11,7 +11,7 @@ from dpal.files.artifacts import RECORD
 from dpal.ledger.folder_lock import lock_folder, only_vote
 from dpal.planning.voting_plan import VotingSpec, certify_voting
 from dpal.runs.kinds import VOTES, holds_ballots
-from dpal.runs.recognise_teachers import require_one_account
+from dpal.runs.one_account_per_ensemble import require_one_account
 from dpal.runs.store_sync import bring_files, keep_files
 from dpal.runs.vote_account import (
     Account,

@@ -22,8 +22,8 @@ from dpal.errors import ConfigError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.hold_entry import before_from
-from dpal.ledger.release_records import release_from
-from dpal.planning.vote_budgets import with_budgets
+from dpal.ledger.release_json import release_from
+from dpal.planning.teacher_vote_budgets import with_budgets
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import (
     CertifiedVoting,
@@ -33,8 +33,8 @@ from dpal.planning.voting_plan import (
     most_queries,
 )
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
+from dpal.runs.accounts_of_earlier_versions import charged_by_answers, earlier_bound
 from dpal.runs.open_ledger import open_ledger
-from dpal.runs.recorded_account import charged_by_answers, earlier_bound
 from dpal.voting.ballots import Ballots, Choices
 
 UNNAMED = "unnamed"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from dpal.audit.attack_plan import Effort
+from dpal.audit.attack_campaign import Effort
 from dpal.audit.findings import AuditFinding
 from dpal.audit.votes import TRANSCRIPTS, vote_findings
 from dpal.config.vote import VoteConfig
@@ -21,16 +21,16 @@ from dpal.planning.voting_plan import block_name
 from dpal.randomness import secure
 from dpal.reports.report import Report
 from dpal.reports.vote_report import ReleasedBlock, account_report, vote_cost_table
-from dpal.runs.ballot_tables import (
+from dpal.runs.ballot_and_label_tables import (
     FROM_FILES,
     ballots_table,
     is_same_query,
     read_released,
     told_of,
 )
-from dpal.runs.notify import notify
+from dpal.runs.epsilon_table import Shown
+from dpal.runs.progress_logging import notify
 from dpal.runs.run_facts import facts_of
-from dpal.runs.shown_results import Shown
 from dpal.runs.tracked_facts import Tracked
 from dpal.runs.use_cases import UseCases
 from dpal.runs.vote_account import Account, certify_votes

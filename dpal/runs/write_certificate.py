@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dpal.canonical import file_digest, plain
-from dpal.certificate.author import Trust, author_of, ledger_keys
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.dsse import Signer
-from dpal.certificate.exports import head_of, sign_export
 from dpal.certificate.make_campaign_certificate import certificate_of, text_to_keep
 from dpal.certificate.read_and_seal import read_certificate
+from dpal.certificate.signature_trust import Trust, author_of, ledger_keys
+from dpal.certificate.signed_exports import head_of, sign_export
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import CertificateError
@@ -23,8 +23,8 @@ from dpal.files.atomic_writes import write_text, write_together
 from dpal.ledger.chain import known_keys
 from dpal.ledger.entries import Entry
 from dpal.runs.campaign import Campaign
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import anchors_of
+from dpal.runs.progress_logging import notify
 
 _PROGRAMS = ("dpal", "dp-accounting", "numpy", "scipy", "torch", "opacus", "cryptography")
 

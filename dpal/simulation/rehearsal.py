@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dpal.acquisition.noisy_threshold_search import Rows
 from dpal.acquisition.non_private_selection import exact_top_k
 from dpal.acquisition.scores import Passes, Scores, score, score_function
 from dpal.acquisition.selection import QueryHistory, Selection, select
 from dpal.acquisition.strata import Strata, strata_of
-from dpal.acquisition.thresholds import Rows
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase, Plan

@@ -23,8 +23,8 @@ from dpal.simulation.paired_comparison import estimate_mean
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, RehearsedPhase, rehearse
 from dpal.simulation.scaled_plan import scaled_plan
 from dpal.simulation.seeded_bits import SeededBits
+from dpal.training.gain_over_majority import model_worth
 from dpal.training.metrics import headline_standard_error
-from dpal.training.model_worth import model_worth
 from dpal.training.predictions import probabilities
 
 JUDGE_UNUSED = Acquisition.LEAST_CONFIDENCE  # judges random selections, which nobody reads here

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
+from dpal.acquisition.noisy_threshold_search import Rows
 from dpal.acquisition.scores import ENTROPY_CLIP
 from dpal.acquisition.selection import QueryHistory, Selection, select
-from dpal.acquisition.thresholds import Rows
 from dpal.errors import ParameterError
-from dpal.mechanisms import comparison
+from dpal.mechanisms import baseline_mechanisms
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.randomness import BitSource
@@ -119,7 +119,7 @@ def simulate_mechanisms(
         scores, size = model.draw(left, rng=rng), spec.schedule.cohort_sizes[phase]
         edge = float(np.partition(scores, -size)[-size])
         for name, mechanism in _mechanisms(epsilon, spec.target.delta, left, size, edge).items():
-            ranked = comparison.keys(mechanism, scores, rng=noise)
+            ranked = baseline_mechanisms.keys(mechanism, scores, rng=noise)
             yield _measured(phase, name, False, scores, _top(ranked, size, orders), size)
         drawn = orders.permutation(left)[:size]
         chance = Selection(drawn, np.empty(0, dtype=np.int64))
@@ -141,16 +141,18 @@ def _mechanisms(
     """The mechanisms of the paper's Fig. 11."""
     clip = ENTROPY_CLIP
     return {
-        "Laplace, not clipped": comparison.LaplaceScores(epsilon=epsilon, width=1.0),
-        "Laplace, clipped": comparison.LaplaceScores(epsilon=epsilon, width=clip),
-        "Gaussian": comparison.GaussianScores(epsilon=epsilon, delta=delta, width=clip),
-        "subsampled Gaussian": comparison.SubsampledGaussianScores(
+        "Laplace, not clipped": baseline_mechanisms.LaplaceScores(epsilon=epsilon, width=1.0),
+        "Laplace, clipped": baseline_mechanisms.LaplaceScores(epsilon=epsilon, width=clip),
+        "Gaussian": baseline_mechanisms.GaussianScores(epsilon=epsilon, delta=delta, width=clip),
+        "subsampled Gaussian": baseline_mechanisms.SubsampledGaussianScores(
             epsilon=epsilon, delta=delta, width=clip, sample_rate=0.5
         ),
-        "exponential weights": comparison.ExponentialWeights(
+        "exponential weights": baseline_mechanisms.ExponentialWeights(
             epsilon=epsilon, width=clip, pool=pool, selected=selected
         ),
-        "symmetric response": comparison.SymmetricResponse(epsilon=epsilon, threshold=edge),
+        "symmetric response": baseline_mechanisms.SymmetricResponse(
+            epsilon=epsilon, threshold=edge
+        ),
     }
 
 

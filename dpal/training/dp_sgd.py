@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpal import check
+from dpal.data.labeled_records import Batch
 from dpal.data.readers import to_input
-from dpal.data.records import Batch
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.mechanisms.gaussian import noisy_sum
@@ -20,7 +20,7 @@ from dpal.randomness import BitSource, SecureBits
 from dpal.training.augmentation import augment, view_generator
 from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
-from dpal.training.gradient_layout import GradientLayout, Part, WholeModel
+from dpal.training.gradient_summation import GradientLayout, Part, WholeModel
 from dpal.training.losses import per_record_loss
 from dpal.training.noise_ahead import NoiseAhead, noisy_sum_from
 from dpal.training.per_record.backend import Copies, PerRecordGradients, stretches_by_size

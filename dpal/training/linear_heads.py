@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.accounting.events import NoisyStatistics
+from dpal.data.labeled_records import Batch, LabeledSet
 from dpal.data.readers import to_input
-from dpal.data.records import Batch, LabeledSet
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN, Task
 from dpal.mechanisms.head_statistics import CONSTANT, HeadStatistics, HeadSums
@@ -33,7 +33,7 @@ from dpal.mechanisms.private_pca import clip_rows
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.linear_head import HeadKind, LinearHead
+from dpal.planning.linear_head_spec import HeadKind, LinearHead
 from dpal.randomness import BitSource
 from dpal.training.calibration import best_temperature
 from dpal.training.losses import probabilities_of

@@ -102,7 +102,7 @@ def noisy_accuracy(
       records: of the validation set; public.
       noise: standard deviation on each count.
       scatter: variance of twice the hits over which groups were drawn for judging, all together
-        (`dpal.training.headline_spread`); None where records are by themselves.
+        (`dpal.training.headline_variance`); None where records are by themselves.
 
     Source: Wilson (1927), "Probable inference".
     """
@@ -139,7 +139,7 @@ def noisy_f1(counts: Counts, *, noise: float, scatter: float) -> Interval:
       counts: (labels, 2, 2) noisy counts.
       noise: standard deviation on each count.
       scatter: variance of that difference over which records were drawn for judging, all together
-        (`dpal.training.headline_spread`).
+        (`dpal.training.headline_variance`).
 
     Source: Fieller (1954), "Some problems in interval estimation".
     """

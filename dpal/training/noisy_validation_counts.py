@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.events import NoisyFigures
-from dpal.accounting.measured_counts import MeasuredCounts
+from dpal.accounting.validation_count_sensitivity import MeasuredCounts
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.mechanisms.gaussian_counts import gaussian_counts, gaussian_sum
 from dpal.randomness import BitSource
-from dpal.training.headline_spread import SpreadUnit, spread_of, spread_unit, squared_residuals
+from dpal.training.gain_over_majority import ModelWorth
+from dpal.training.headline_variance import SpreadUnit, spread_of, spread_unit, squared_residuals
 from dpal.training.metrics import headline_terms
-from dpal.training.model_worth import ModelWorth
 from dpal.training.noisy_metrics import (
     Counts,
     Floats,

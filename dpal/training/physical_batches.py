@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:  # models that are served chunk records, and read no pool
-    from dpal.data.records import Batch
+    from dpal.data.labeled_records import Batch
 
 GRAIN = 32
 

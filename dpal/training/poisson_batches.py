@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.errors import ParameterError
-from dpal.mechanisms.inclusion import include
+from dpal.mechanisms.poisson_sampling import include
 from dpal.planning.campaign_plan import TrainingPhase
 from dpal.randomness import BitSource
 

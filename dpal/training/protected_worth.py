@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpal.errors import ParameterError
-from dpal.training.model_worth import ClassWorth, ModelWorth
+from dpal.training.gain_over_majority import ClassWorth, ModelWorth
 from dpal.training.noisy_metrics import Counts, Floats, Interval
 
 _KNOWN = 2.0  # a noisy number of records is one where it passes so many of its deviations

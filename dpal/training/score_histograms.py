@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.measured_counts import SCORE_BINS
+from dpal.accounting.validation_count_sensitivity import SCORE_BINS
 from dpal.planning.measured_phases import QUANTILE
 from dpal.training.noisy_metrics import Counts, Floats, Interval
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dpal import check
-from dpal.data.records import Batch, LabeledSet
+from dpal.data.labeled_records import Batch, LabeledSet
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
@@ -20,7 +20,7 @@ from dpal.randomness import BitSource
 from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
 from dpal.training.dp_sgd import PrivateGradient, Sizes
-from dpal.training.gradient_layout import GradientLayout
+from dpal.training.gradient_summation import GradientLayout
 from dpal.training.learning_rates import rate_at, set_rate
 from dpal.training.poisson_batches import GroupBatches, PoissonBatches, group_sizes
 from dpal.training.weight_averaging import WeightAverage

@@ -1,7 +1,7 @@
 """What teachers say, bit-packed; and the counts that a rule takes of it.
 
 Ballots are private: each is computed from one teacher's records. Only counts with noise
-leave (`dpal.voting.draw_from_votes`).
+leave (`dpal.voting.draw_noisy_outcomes`).
 """
 
 from __future__ import annotations

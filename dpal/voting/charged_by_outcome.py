@@ -17,7 +17,7 @@ from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charge
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices, require_fitting
-from dpal.voting.draw_from_votes import UNANSWERED, Released, release
+from dpal.voting.draw_noisy_outcomes import UNANSWERED, Released, release
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,15 +13,15 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpal.accounting.votes.checked_counts import log_checks
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.accounting.votes.plurality import plurality_law
+from dpal.accounting.votes.noisy_argmax_chances import plurality_law
+from dpal.accounting.votes.noisy_threshold_check import log_checks
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
 from dpal.voting.ballots import Ballots, Choices, require_fitting
 from dpal.voting.gate_label_first import Dependencies
-from dpal.voting.label_dependencies import answered_chances
+from dpal.voting.gate_label_options import answered_chances
 
 Floats = NDArray[np.float64]
 

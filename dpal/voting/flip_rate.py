@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.accounting.votes.plurality import plurality_law
+from dpal.accounting.votes.noisy_argmax_chances import plurality_law
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.voting.ballots import Ballots, Choices
 

@@ -22,7 +22,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, require_fitting
-from dpal.voting.draw_from_votes import UNANSWERED, Released, noisy_answers
+from dpal.voting.draw_noisy_outcomes import UNANSWERED, Released, noisy_answers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_from_votes import Released, release
+from dpal.voting.draw_noisy_outcomes import Released, release
 
 
 def release_by_budgets(

@@ -38,7 +38,7 @@ from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import on_grid
 from dpal.privacy import Adjacency, PrivacyTarget
 from dpal.randomness import BitSource
-from dpal.voting.draw_from_votes import UNANSWERED, Released
+from dpal.voting.draw_noisy_outcomes import UNANSWERED, Released
 
 Floats = NDArray[np.float64]
 

@@ -22,10 +22,10 @@ from dpal.accounting.events import PhaseExposure
 from dpal.accounting.votes.mechanisms import PLURALITY
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
-from dpal.mechanisms.inclusion import include
+from dpal.mechanisms.poisson_sampling import include
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots
-from dpal.voting.draw_from_votes import Released, noisy_answers
+from dpal.voting.draw_noisy_outcomes import Released, noisy_answers
 
 Floats = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from dpal.errors import DataError
 from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Choices, require_fitting
-from dpal.voting.draw_from_votes import UNANSWERED, Released, release
+from dpal.voting.draw_noisy_outcomes import UNANSWERED, Released, release
 
 Rows = NDArray[np.int64]
 

@@ -12,12 +12,12 @@ from pydantic import BaseModel
 from dpal.config.runtime import RunConfig
 from dpal.config.watch import WatchConfig
 from dpal.errors import ConfigError
-from flows.cli.settings import Settings
+from flows.cli.read_settings import Settings
 from flows.cli.terminal import out
 
 if TYPE_CHECKING:
-    from dpal.config.allow_list import AllowList
-    from dpal.config.guarded import Guarded, GuardedSetting
+    from dpal.config.guarded_settings import Guarded, GuardedSetting
+    from dpal.config.owner_allow_list import AllowList
 
 EXAMPLE = "Examples: dpal allow clinic.yaml | dpal allow --to stack/allow.yaml watch.yaml"
 
@@ -85,7 +85,7 @@ def extended_for(allowed: AllowList, configs: Sequence[RunConfig | WatchConfig])
 
 def settings_to_allow(configs: Sequence[RunConfig | WatchConfig]) -> list[GuardedSetting]:
     """The guarded settings of configurations, and of the campaigns that they start themselves."""
-    from dpal.config.guarded import GuardedSetting, guarded_settings
+    from dpal.config.guarded_settings import GuardedSetting, guarded_settings
     from dpal.data.inbox.state import WATCHES, WatchFolder
 
     wanted = [setting for config in configs for setting in guarded_settings(config)]
@@ -104,16 +104,16 @@ def settings_to_allow(configs: Sequence[RunConfig | WatchConfig]) -> list[Guarde
 
 def faults_of(allowed: AllowList) -> list[str]:
     """What stands in a list by mistake, and allows nothing."""
-    from dpal.config.allow_list import mistakes
+    from dpal.config.owner_allow_list import mistakes
 
     return mistakes(allowed, _known())
 
 
 def _known() -> dict[str, Guarded]:
     """All settings that a list may hold."""
-    from dpal.config.allow_list import WORKDIR
-    from dpal.config.guarded import Guarded, guarded_keys
-    from dpal.config.retraining import RetrainingConfig
+    from dpal.config.capc_retraining import RetrainingConfig
+    from dpal.config.guarded_settings import Guarded, guarded_keys
+    from dpal.config.owner_allow_list import WORKDIR
     from dpal.runs.kinds import KINDS
 
     own = (kind.settings for kind in KINDS.values())

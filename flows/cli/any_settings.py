@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpal.config.campaign import override
-from dpal.config.retraining import is_retraining, parse_retraining
+from dpal.config.capc_retraining import is_retraining, parse_retraining
 from dpal.config.runtime import RunConfig
 from dpal.config.watch import WatchConfig, is_watch, parse_watch, template_values
 from dpal.runs.kinds import parse_any
-from flows.cli.settings import load_values, read_values
+from flows.cli.read_settings import load_values, read_values
 from flows.cli.terminal import parse_setting
 
 

@@ -11,7 +11,7 @@ import typer
 from dpal.config.runtime import RunConfig
 from dpal.errors import ParameterError
 from dpal.runs.kinds import parse_any
-from flows.cli.settings import Settings, load_values
+from flows.cli.read_settings import Settings, load_values
 from flows.cli.terminal import err, out, print_table, stop_at_once_on_interrupt
 
 EXAMPLE = "Example: dpal audit artifacts/digits"
@@ -50,7 +50,7 @@ def audit_command(
     err.print("starting Prefect ...", style="dim")
     stop_at_once_on_interrupt()
     with starting_prefect():
-        from dpal.audit.attack_plan import Effort
+        from dpal.audit.attack_campaign import Effort
         from dpal.reports.audit_summary import audit_verdict, defects, findings_tables
         from dpal.runs.kinds import folder_of
         from flows.audit import audit_run

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.settings import RuntimeSettings, runtime_from
+from flows.cli.read_settings import RuntimeSettings, runtime_from
 from flows.cli.terminal import err, print_table, stop_at_once_on_interrupt
 
 EXAMPLE = (
@@ -62,7 +62,7 @@ def book_command(
     if dry_run:
         print_table(cells_left_table(run))
         return
-    from flows.cli.book_view import make_book_here
+    from flows.cli.run_book import make_book_here
 
     stop_at_once_on_interrupt()
     seconds = None if budget_minutes is None else 60 * budget_minutes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpal.errors import ConfigError
-from flows.cli.settings import read_values
+from flows.cli.read_settings import read_values
 from flows.cli.terminal import out, print_table
 
 if TYPE_CHECKING:  # numpy waits until it is needed
@@ -102,8 +102,8 @@ def revoke_command(
 @capc_app.command("plan", epilog="Example: dpal capc plan --config vote.yaml")
 def plan_vote_command(config: Config, as_json: AsJson = False) -> None:
     """Say what a vote costs: epsilon by who may collude, bytes of every party."""
-    from dpal.capc.account import certified_account
-    from dpal.reports.sites_vote import sites_vote_facts, sites_vote_tables
+    from dpal.capc.batch_costs import certified_account
+    from dpal.reports.sites_vote_costs import sites_vote_facts, sites_vote_tables
 
     vote = _vote(config)
     certified = certified_account(vote.name, vote.terms())
@@ -140,7 +140,7 @@ def spent_command(config: Config, as_json: AsJson = False) -> None:
     """Say what a site has voted in, and what that may tell, by its own account."""
     from dpal.capc.site_account import SiteAccount
     from dpal.config.capc import SiteConfig, parse_capc
-    from dpal.reports.sites_vote import site_account_table
+    from dpal.reports.sites_vote_costs import site_account_table
 
     own = parse_capc(SiteConfig, read_values(config), config.parent)
     facts = SiteAccount(own.account, _vote(own.vote).terms()).spent()
@@ -204,7 +204,7 @@ def query_command(config: Config) -> None:
 @capc_app.command("retrain", epilog="Example: dpal capc retrain --config ministry.yaml")
 def retrain_command(config: Config) -> None:
     """Ask private queries, learn from the answers, report; only what has no answer is asked."""
-    from dpal.config.retraining import parse_retraining
+    from dpal.config.capc_retraining import parse_retraining
     from flows.cli.capc_retraining import retrain_here
 
     retrain_here(parse_retraining(read_values(config), config.parent))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpal.config.retraining import RetrainingConfig
+from dpal.config.capc_retraining import RetrainingConfig
 from dpal.errors import TrainingStopped
 from flows.cli.orchestrator import needing_prefect, starting_prefect
 from flows.cli.terminal import err, out, stop_at_once_on_interrupt

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dpal.errors import ConfigError
 from dpal.runs.kinds import CAMPAIGN, parse_any
+from flows.cli.read_settings import load_values
 from flows.cli.samples import sample_data, template_settings
-from flows.cli.settings import load_values
 from flows.cli.terminal import out
 
 EXAMPLE = "Example: mkdir trial && cd trial && dpal demo"
@@ -23,7 +23,7 @@ def demo() -> None:
     """
     if _write_sample():
         out.print(f"wrote {_SETTINGS} and the sample data in {_DATA}/")
-    from flows.cli.run_view import run_here
+    from flows.cli.run_in_terminal import run_here
 
     run_here(parse_any(load_values(_SETTINGS, [])))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dpal.config.campaign import parse_config
-from flows.cli.settings import load_config
+from flows.cli.read_settings import load_config
 from flows.cli.terminal import out
 
 EXAMPLE = "Example: dpal doctor --config clinic.yaml"

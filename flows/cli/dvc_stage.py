@@ -45,7 +45,7 @@ def write_stage(config: Path) -> Path:
 
 def _stage(config: Path, settings: dict[str, Any]) -> dict[str, Any]:
     # Help and refusals load nothing heavy.
-    from dpal.runs.experiment_files import METRICS, PHASES, experiment_pictures
+    from dpal.runs.dvc_metrics_files import METRICS, PHASES, experiment_pictures
     from dpal.runs.kinds import kind_in
 
     data = settings.get("data", {})

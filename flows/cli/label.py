@@ -71,7 +71,7 @@ def collect(
     if not artifacts.is_dir():
         raise ConfigError(f"{artifacts} is not a folder of campaigns; name it with --artifacts")
     if listen is not None:
-        from flows.ops.desk import run_desk
+        from flows.ops.watch_for_work import run_desk
 
         run_desk(artifacts, host, listen)
         return
@@ -89,7 +89,7 @@ def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
     """Takes labels from a file or a project; says whether they are all there."""
     from dpal.labeling.labeling_figures import read_labeling_figures
     from dpal.runs.labeling import deliver_labels, open_query
-    from dpal.runs.labeling_job import LabelingJob
+    from dpal.runs.labeling_context import LabelingJob
 
     if answers is not None:
         files = open_query(folder)
@@ -165,7 +165,7 @@ def _show_agreement(folder: CampaignFolder) -> None:
 
 def _show_figures(queries: Mapping[str, LabelingFigures]) -> None:
     """For this terminal alone, as all that is said here of how many were selected."""
-    from dpal.reports.annotator_tables import agreement_table, label_time_table
+    from dpal.reports.annotator_agreement_tables import agreement_table, label_time_table
 
     for shown in (agreement_table(queries), label_time_table(queries)):
         if shown.rows:
@@ -176,7 +176,7 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
     """Resumes the suspended flow run, or runs the campaign in this process."""
     from dpal.runs.recorded_settings import settings_that_label
     from flows.cli.orchestrator import needing_prefect
-    from flows.cli.run_view import run_here
+    from flows.cli.run_in_terminal import run_here
     from tasks.wait_for_people import ResumeOutcome, resume_flow_run, waiting_phases
 
     told = {
@@ -197,7 +197,7 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
 
 def _clean(folder: CampaignFolder) -> None:
     from dpal.runs.labeling import open_query
-    from dpal.runs.labeling_job import LabelingJob
+    from dpal.runs.labeling_context import LabelingJob
 
     asked = LabelingJob.recorded(folder)
     projects = asked.labeler.projects

@@ -18,8 +18,8 @@ from flows.cli.folder_arguments import (
     campaign_folder,
     campaign_or_all,
 )
-from flows.cli.keys import own_key
 from flows.cli.terminal import out, print_table
+from flows.cli.trusted_keys import own_key
 
 ledger_app = typer.Typer(help="Read, export and verify the epsilon ledger.")
 

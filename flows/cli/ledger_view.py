@@ -21,7 +21,7 @@ from dpal.ledger.chain import verify_chain
 from dpal.ledger.data_set_accounts import data_sets, share_record
 from dpal.ledger.data_set_history import dataset_of, history, parts_of
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.export_entries import export_ledger
+from dpal.ledger.export_table import export_ledger
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.reports.ledger_tables import (
     account_promise,
@@ -35,8 +35,8 @@ from dpal.reports.ledger_tables import (
 from dpal.reports.ledger_words import about, actor, describe_entry
 from dpal.reports.plan_and_phase_tables import shares_table
 from dpal.reports.report import Table
-from dpal.runs.data_sets import view_of
 from dpal.runs.open_ledger import ledger_of_all, recorded_ledger, runtime_of
+from dpal.runs.register_data_sets import view_of
 from dpal.runs.write_certificate import sign_files
 from flows.cli.folder_arguments import By
 

@@ -12,7 +12,7 @@ import typer
 
 from dpal.errors import ConfigError
 from dpal.runs.kinds import kind_of, parse_any
-from flows.cli.settings import ConfigFile, Settings, load_values
+from flows.cli.read_settings import ConfigFile, Settings, load_values
 from flows.cli.terminal import err, out, print_table
 
 EXAMPLE = "Example: dpal plan clinic.yaml --sweep privacy.epsilon=2:8:2 --plots figures"

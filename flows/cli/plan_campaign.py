@@ -14,11 +14,10 @@ from dpal.models.build_model import trainable_weights
 from dpal.planning.alternatives import attempt, consider, variants
 from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import CampaignSpec, Strategy
+from dpal.planning.epsilon_timeline import timeline
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
 from dpal.planning.plan_doubts import plan_doubts
-from dpal.planning.timeline import timeline
-from dpal.reports.expected_figures import expected_figures_table, expected_words
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.plan_and_phase_tables import (
     cohort_table,
@@ -27,10 +26,11 @@ from dpal.reports.plan_and_phase_tables import (
     plan_table,
     shares_table,
 )
+from dpal.reports.rehearsed_figures import expected_figures_table, expected_words
 from dpal.reports.report import Table
 from dpal.reports.search_table import search_in_plan
-from dpal.runs.campaign_start import CampaignStart, find_participants, plan_for
 from dpal.runs.kinds import campaign_of
+from dpal.runs.plan_new_campaign import CampaignStart, find_participants, plan_for
 from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened
 from dpal.runs.rehearsed_plan import rehearse_start
 from flows.cli.plan_view import PlanView, RunPlanViews, with_progress_bar

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from dpal.certificate.author import Trust, author_of
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
+from dpal.certificate.signature_trust import Trust, author_of
 from dpal.errors import CertificateError, DpalError
-from flows.cli.keys import OWN, Keys, trust_in
 from flows.cli.terminal import out
+from flows.cli.trusted_keys import OWN, Keys, trust_in
 from flows.cli.verify import entries_of, named_registry
 from flows.cli.verify_view import FAILED, UNKNOWN_AUTHOR, tell_checks
 

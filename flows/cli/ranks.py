@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.settings import ConfigFile, Settings, load_values
+from flows.cli.read_settings import ConfigFile, Settings, load_values
 from flows.cli.terminal import out, prepare_process
 
 if TYPE_CHECKING:  # torch and numpy wait until they are needed

@@ -29,7 +29,7 @@ def report(
     place = campaign_folder(folder)
     out.print(str(make_report(place)), markup=False)
     if metrics is not None:
-        from dpal.runs.experiment_files import write_experiment_files
+        from dpal.runs.dvc_metrics_files import write_experiment_files
 
         for written in write_experiment_files(place, metrics):
             out.print(str(written), markup=False)

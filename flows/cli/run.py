@@ -9,7 +9,7 @@ import typer
 
 from dpal.errors import ConfigError
 from dpal.runs.kinds import parse_any
-from flows.cli.settings import Settings, load_values
+from flows.cli.read_settings import Settings, load_values
 
 OptionalFile = Annotated[
     Path | None,
@@ -97,6 +97,8 @@ def run_command(
         sweep_here(values, sweep, repeat)
         return
     config = parse_any(values)
-    from flows.cli.run_view import run_here  # its tables and figures wait for settings that hold
+    from flows.cli.run_in_terminal import (
+        run_here,  # its tables and figures wait for settings that hold
+    )
 
     run_here(config, redraw)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpal.config.campaign import override
 from dpal.errors import ConfigError
 from dpal.runs.kinds import KINDS, kind_of, parse_any
-from flows.cli.settings import read_values
+from flows.cli.read_settings import read_values
 from flows.cli.terminal import err, parse_setting
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from flows.cli.terminal import how_to_open_mlflow, out, print_table
 if TYPE_CHECKING:
     from dpal.config.runtime import RunConfig
     from dpal.config.watch import WatchConfig
-    from flows.ops.serve import Stack
+    from flows.ops.stack_services import Stack
     from flows.ops.supervisor import Supervisor
 
 EXAMPLE = (
@@ -101,7 +101,7 @@ def serve(
         out.print(f"reading {', '.join(map(str, files))} ...", markup=False)
     from flows.cli.any_settings import load_any
     from flows.ops.databases import make_databases
-    from flows.ops.serve import Stack, find_label_studio, require_free
+    from flows.ops.stack_services import Stack, find_label_studio, require_free
     from flows.ops.supervisor import Supervisor
 
     configs = [load_any(file) for file in files]
@@ -141,7 +141,7 @@ def _start(
     stack: Stack, crew: Supervisor, files: list[Path], configs: list[RunConfig | WatchConfig]
 ) -> None:
     from flows.ops.mlflow_accounts import make_accounts
-    from flows.ops.serve import (
+    from flows.ops.stack_services import (
         desk_service,
         label_studio_service,
         mlflow_service,
@@ -227,7 +227,7 @@ def _origins(texts: list[str]) -> dict[str, str]:
 
 
 def _ports(texts: list[str]) -> dict[str, int]:
-    from flows.ops.serve import PORTS
+    from flows.ops.stack_services import PORTS
 
     ports = dict(PORTS)
     for text in texts:

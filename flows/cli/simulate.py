@@ -11,7 +11,7 @@ import typer
 from dpal.errors import ParameterError
 from dpal.files.atomic_writes import atomic_write
 from dpal.simulation.evaluation_parts import EvaluationPart
-from flows.cli.settings import ConfigFile, Settings, load_config
+from flows.cli.read_settings import ConfigFile, Settings, load_config
 from flows.cli.terminal import out, print_table
 
 EXAMPLE = "Example: dpal simulate clinic.yaml --scores beta:0.3,2"
@@ -120,7 +120,7 @@ def rehearse_command(
         rehearsal_table,
     )
     from dpal.simulation.rehearsal import RehearsalMethod
-    from flows.cli.rehearse_view import Rehearsal, run_rehearsals, write_figure
+    from flows.cli.run_rehearsals import Rehearsal, run_rehearsals, write_figure
 
     method_names = [method.value for method in RehearsalMethod]
     chosen = [name.strip() for name in methods.split(",")]

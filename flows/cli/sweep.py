@@ -15,7 +15,7 @@ from dpal.errors import (
 )
 from dpal.runs.kinds import kind_in
 from dpal.runs.sweeps import Member, members
-from flows.cli.run_view import flow_of, show_results
+from flows.cli.run_in_terminal import flow_of, show_results
 from flows.cli.sweep_values import sweep_values
 from flows.cli.terminal import err, out, stop_at_once_on_interrupt
 

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered, UnexpectedError
 from dpal.reports.report import Table
-from flows.cli.yaml_values import read_yaml
+from flows.cli.yaml_loader import read_yaml
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpal.certificate.author import author_of
-from dpal.certificate.checks import MALFORMED
+from dpal.certificate.check_outcome import MALFORMED
 from dpal.certificate.dsse import SUFFIX
-from dpal.certificate.promise import paper_mark, pool_size_of
+from dpal.certificate.promise_checks import paper_mark, pool_size_of
 from dpal.certificate.read_and_seal import read_certificate
+from dpal.certificate.signature_trust import author_of
 from dpal.data.pool_files import digest_of, files_of
 from dpal.errors import CertificateError, LedgerError
 from dpal.files.artifacts import (
@@ -32,8 +32,8 @@ from dpal.files.artifacts import (
 )
 from dpal.files.stored_objects import place_of
 from dpal.ledger.entries import Entry
-from flows.cli.keys import Keys, is_own, trust_in
 from flows.cli.terminal import out
+from flows.cli.trusted_keys import Keys, is_own, trust_in
 from flows.cli.verify_exports import check_export, signed_export
 from flows.cli.verify_view import VerificationReport, tell_checks
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpal.canonical import file_digest
-from dpal.certificate.author import Author, Trust
-from dpal.certificate.checks import Check
+from dpal.certificate.check_outcome import Check
 from dpal.certificate.dsse import SUFFIX
-from dpal.certificate.exports import files_in, verify_export
+from dpal.certificate.signature_trust import Author, Trust
+from dpal.certificate.signed_exports import files_in, verify_export
 from dpal.certificate.signed_statement import LEDGER_HEAD, read_statement
 from dpal.errors import CertificateError
 from dpal.files.artifacts import signature_of

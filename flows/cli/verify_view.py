@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.certificate.author import Author
-from dpal.certificate.checks import Check, CheckOutcome, any_failed
+from dpal.certificate.check_outcome import Check, CheckOutcome, any_failed
 from dpal.certificate.dsse import fingerprint
+from dpal.certificate.signature_trust import Author
 from flows.cli.terminal import out
 
 KNOWN, FAILED, UNKNOWN_AUTHOR = 0, 1, 3  # 2 is for what a person can correct, as everywhere

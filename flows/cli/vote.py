@@ -14,7 +14,7 @@ from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism, ReleasedVot
 from dpal.config.section import NAME
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
-from flows.cli.settings import RuntimeSettings, runtime_from
+from flows.cli.read_settings import RuntimeSettings, runtime_from
 from flows.cli.terminal import out, print_table
 
 EXAMPLE = (

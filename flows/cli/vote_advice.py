@@ -25,7 +25,7 @@ from dpal.reports.vote_report import (
 from dpal.runs.vote_request import VoteRequest
 from dpal.voting.agreement_quantiles import shares_between, shares_of_public
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.label_dependencies import FOLLOWS, absent_together, gate_options
+from dpal.voting.gate_label_options import FOLLOWS, absent_together, gate_options
 from dpal.voting.mechanism_advice import LabelStatistics, from_public, options
 from flows.cli.vote_view import VoteCostView
 

@@ -14,7 +14,7 @@ from dpal.runs.open_ledger import key_word
 from dpal.runs.vote_account import read_released
 from dpal.runs.vote_release import release_ballots
 from dpal.runs.vote_request import VoteRequest
-from dpal.voting.draw_from_votes import Released
+from dpal.voting.draw_noisy_outcomes import Released
 from flows.cli.terminal import as_typed_here
 from flows.cli.vote_view import VoteCostView, modes_of, table_of_modes
 

@@ -11,7 +11,7 @@ import typer
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered
 from flows.cli.any_settings import load_watch
-from flows.cli.settings import Settings
+from flows.cli.read_settings import Settings
 from flows.cli.terminal import err, out, print_table, stop_at_once_on_interrupt
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ def worker(
     from prefect.utilities.processutils import setup_signal_handlers_worker
 
     from flows.ops.deployments import CAMPAIGNS
-    from flows.ops.worker import OwnFlowWorker
+    from flows.ops.restricted_worker import OwnFlowWorker
     from tasks.allow_list import allow_file, read_allow_list
     from tasks.training_pool.worker_device import DEVICE, require_device_name
 

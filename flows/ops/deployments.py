@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import dpal
 from dpal import check
-from dpal.config.retraining import RetrainingConfig
+from dpal.config.capc_retraining import RetrainingConfig
 from dpal.config.runtime import RunConfig
 from dpal.config.watch import WatchConfig
 from dpal.errors import ConfigError

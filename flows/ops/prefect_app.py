@@ -14,8 +14,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from dpal.errors import ConfigError, DpalError
+from flows.ops.retry_busy_database import BusyDatabase
 from flows.ops.stack_secrets import StackSecrets, prefect_login
-from flows.ops.wait_for_database import BusyDatabase
 from tasks.web_guard import ORIGINS, WebGuard, content_policy, own_origins
 
 PASSWORD = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105  where it is, not what it is

@@ -26,7 +26,6 @@ from dpal.runs.write_certificate import certificate_in
 from tasks.boundary import task
 from tasks.tracking.experiment import EXPERIMENT as EXPERIMENT
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
-from tasks.tracking.live_run import ENDED, is_told_to_its_end, live_until_end, plan_day
 from tasks.tracking.mlflow_connection import TrackingError as TrackingError
 from tasks.tracking.mlflow_connection import tracking_uri as tracking_uri
 from tasks.tracking.mlflow_connection import without_password as without_password
@@ -55,6 +54,7 @@ from tasks.tracking.mlflow_run import (
     noon,
     open_tracked_run,
 )
+from tasks.tracking.mlflow_run_status import ENDED, is_told_to_its_end, live_until_end, plan_day
 from tasks.tracking.model_versions import register_version
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from dpal.config.campaign import RuntimeConfig
 from dpal.errors import DpalError
-from dpal.runs.notify import notify
+from dpal.runs.progress_logging import notify
 
 T = TypeVar("T")
 

@@ -15,11 +15,11 @@ from dpal.ledger.campaign_account import campaign_account, epsilons_so_far
 from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_history import history, parts_of
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.export_entries import ledger_table
+from dpal.ledger.export_table import ledger_table
 from dpal.reports.ledger_tables import blocks_table, short_table
 from dpal.reports.plan_and_phase_tables import any_path, cohort_words
 from dpal.reports.plots.datasets import dataset_figure
-from dpal.reports.plots.ledger import spent_figure
+from dpal.reports.plots.epsilon_by_cohort import spent_figure
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Table
 from dpal.runs.campaign import Campaign

@@ -38,7 +38,7 @@ from dpal.inference.input_columns import InputColumn, InputKind, input_columns
 from dpal.inference.released_model import DESCRIPTION, described_model
 from dpal.labels import THRESHOLD, Task
 from dpal.models.spec import ModelSpec
-from dpal.runs.bundle_inference import write_bundle
+from dpal.runs.bundle_inference_code import write_bundle
 from dpal.runs.campaign import Campaign
 from dpal.runs.model_description import describe_model, shape_of_pictures
 from dpal.runs.released_phase import released_calibration, released_weights

@@ -13,8 +13,8 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from dpal.certificate.author import Trust, author_of
-from dpal.certificate.checks import CheckOutcome
+from dpal.certificate.check_outcome import CheckOutcome
+from dpal.certificate.signature_trust import Trust, author_of
 from dpal.certificate.verify import verify_certificate
 from dpal.config.model_registry import CHAMPION, ChampionRule
 from dpal.errors import CertificateError
@@ -31,8 +31,8 @@ from dpal.runs.model_line import (
     line_of,
     registered_name,
 )
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import anchors_of
+from dpal.runs.progress_logging import notify
 from dpal.runs.released_phase import released_figures
 from dpal.runs.run import Run
 from tasks.tracking.mlflow_model import validation_dataset

@@ -14,7 +14,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from dpal.certificate.checks import Check, CheckOutcome
+from dpal.certificate.check_outcome import Check, CheckOutcome
 from dpal.errors import CertificateError
 from dpal.ledger.stamped_day import today_in_utc
 from tasks.tracking.model_registry import name_and_version, registry_client

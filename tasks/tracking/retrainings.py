@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpal.config.runtime import RuntimeConfig
 from dpal.ledger.stamped_day import today_in_utc
-from dpal.runs.retraining import Retrained, Retraining
+from dpal.runs.capc_retraining import Retrained, Retraining
 from tasks.boundary import task
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.tracking.mlflow_notes import NOTE

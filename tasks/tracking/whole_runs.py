@@ -12,19 +12,19 @@ from mlflow.entities import Run as MlflowRun
 
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.ledger.entries import Entry
-from dpal.ledger.export_entries import ledger_table
+from dpal.ledger.export_table import ledger_table
 from dpal.reports.plan_and_phase_tables import promise
 from dpal.runs.released_phase import released_figures
 from dpal.runs.run import Run
 from dpal.runs.tracked_facts import ServedModel, Tracked
 from tasks.boundary import task
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
-from tasks.tracking.live_run import ENDED, is_told_to_its_end, live_until_end, plan_day
 from tasks.tracking.mlflow_connection import TrackingError
 from tasks.tracking.mlflow_ledger import SPENT, spent_by
 from tasks.tracking.mlflow_model import log_weights
 from tasks.tracking.mlflow_notes import NOTE, worthless_tags
 from tasks.tracking.mlflow_run import TrackedRun, day_of_plan, finished_run, open_tracked_run
+from tasks.tracking.mlflow_run_status import ENDED, is_told_to_its_end, live_until_end, plan_day
 from tasks.tracking.model_versions import register_version
 from tasks.tracking.promotion import AUDIT_NUMBER, newest_audit
 

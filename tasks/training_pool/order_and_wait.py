@@ -19,8 +19,8 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from dpal.errors import TrainingLost, TrainingStopped
 from dpal.files.object_store import ArtifactRef
 from dpal.ledger.folder_lock import lend_lock
-from dpal.runs.notify import notify
-from tasks.prefect_client import has_server, retry_while_prefect_is_down
+from dpal.runs.progress_logging import notify
+from tasks.prefect_retries import has_server, retry_while_prefect_is_down
 from tasks.training_pool.wait_for_training import artifacts_of, wait_for
 
 RECEIPT = "receipt"

@@ -22,7 +22,7 @@ from dpal.accounting.cohort_spending import (
     second_opinion,
 )
 from dpal.accounting.events import EVENTS, Charge, Event, Release, from_record, to_record
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.accounting.votes.second_opinion import epsilon_of_votes
 from dpal.accounting.worst_path import campaign_profile
 from dpal.canonical import canonical_json, digest

@@ -13,7 +13,7 @@ import numpy as np
 from dpal import check
 from dpal.accounting.events import Event
 from dpal.accounting.rdp import ORDERS, Curve
-from dpal.accounting.step_curves import (
+from dpal.accounting.single_step_curves import (
     Direction,
     DpEvent,
     Losses,

@@ -22,7 +22,7 @@ from dpal.accounting.events import (
     SecretDraw,
 )
 from dpal.errors import ParameterError
-from tests.accounting.test_secret_draws import (
+from tests.accounting.test_secret_draws_amplification import (
     Density,
     campaign,
     cell_chances,

@@ -26,7 +26,7 @@ from dpal.accounting.events import (
     Release,
 )
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency

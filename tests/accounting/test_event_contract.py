@@ -23,11 +23,11 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.accounting.renyi_filter import RenyiFilter
-from dpal.accounting.step_curves import Gaussian
+from dpal.accounting.single_step_curves import Gaussian
 from dpal.canonical import LATER, digest
 from dpal.errors import BudgetExceeded, ParameterError
 from dpal.ledger.campaign_account import campaign_account
-from dpal.ledger.export_entries import ledger_table
+from dpal.ledger.export_table import ledger_table
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger

@@ -14,7 +14,7 @@ from pytest import approx
 
 from dpal.accounting import pld, rdp, second_opinion
 from dpal.accounting.events import PhaseExposure
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.privacy import Adjacency
 
 GOLDEN = json.loads(

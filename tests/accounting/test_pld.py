@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from dpal.accounting import pld, rdp
 from dpal.accounting.events import NoisyScores, NoisyThreshold, PhaseExposure
 from dpal.accounting.profiles import PrivacyProfile
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 from tests.accounting.mixtures import (
@@ -244,7 +244,7 @@ _THREADS = """
 import time
 from dpal.accounting import pld
 from dpal.accounting.events import PhaseExposure
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.privacy import Adjacency
 events = [PhaseExposure(steps=2000, sample_rate=0.2, noise_multiplier=4.0)]
 about = dict(adjacency=Adjacency.ZERO_OUT)

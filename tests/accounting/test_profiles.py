@@ -11,7 +11,7 @@ from pytest import approx
 from dpal.accounting import pld
 from dpal.accounting.events import NoisyScores, NoisyThreshold, PhaseExposure
 from dpal.accounting.profiles import Grid, PrivacyProfile, lossless_profile, pointwise_maximum
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 

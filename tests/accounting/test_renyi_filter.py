@@ -23,7 +23,7 @@ from dpal.accounting.events import (
     scale_sampling_rate,
 )
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.certify_campaign import certified_plan

@@ -12,10 +12,10 @@ from dpal.accounting import second_opinion as oracle
 from dpal.accounting.cohort_spending import campaign_epsilon, second_opinion
 from dpal.accounting.events import NoisyScores, PhaseExposure, RandomizedResponse
 from dpal.errors import ParameterError
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import PLANNERS
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.strategies.naive import plan_naive
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.planning.specs import campaign

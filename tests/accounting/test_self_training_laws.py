@@ -11,7 +11,12 @@ import pytest
 
 from dpal.accounting.cohort_spending import campaign_epsilon, second_opinion
 from dpal.accounting.events import NEVER_SELECTED, Charge, NoisyMoments, Release, SecretDraw
-from tests.accounting.test_secret_draws import Density, exact_epsilon, gaussian_cells, target
+from tests.accounting.test_secret_draws_amplification import (
+    Density,
+    exact_epsilon,
+    gaussian_cells,
+    target,
+)
 
 
 def self_trained(chance: float | None, labeled: float, unlabeled: float) -> tuple[Release, ...]:

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 
 from dpal.accounting import pld, rdp, second_opinion
 from dpal.accounting.events import MajorityVotes, NoisyVotes, from_record, to_record
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.accounting.votes.cost_analysis import Mode, query_curve
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.second_opinion import epsilon_of_votes

@@ -26,7 +26,7 @@ from dpal.accounting.votes.mechanisms import CLIPPED, PLURALITY, Confidence, Mec
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.voting.ballots import Ballots, votes_for
-from dpal.voting.draw_from_votes import release
+from dpal.voting.draw_noisy_outcomes import release
 from tests.conftest import RepeatableBits
 
 COARSE = np.array([1.1, 1.5, 2, 4, 8, 32, 100, 1000])

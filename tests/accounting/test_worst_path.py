@@ -22,7 +22,7 @@ from dpal.accounting.events import (
     Release,
 )
 from dpal.accounting.profiles import PrivacyProfile
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.accounting.worst_path import campaign_profile, grid_of
 from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase

@@ -34,8 +34,8 @@ from sklearn.preprocessing import StandardScaler
 
 from dpal.labels import Task
 from dpal.simulation.paired_comparison import estimate_mean
+from dpal.training.gain_over_majority import model_worth
 from dpal.training.metrics import evaluation_metrics
-from dpal.training.model_worth import model_worth
 from tests.accuracy.study_sources import SETS, Brought, StudySet, bring, pixels
 from tests.conftest import ROOT
 

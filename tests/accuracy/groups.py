@@ -27,7 +27,7 @@ from torch import Tensor
 
 from dpal.config.campaign import parse_config
 from dpal.data.groups import count_groups, within_cap
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Plan

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from dpal.config.campaign import CampaignConfig, override, parse_config
 from dpal.data.groups import count_groups, read_groups, within_cap
 from dpal.data.inspect_rows import inspect, require_match
+from dpal.data.labeled_records import LabeledSet, load_labeled
 from dpal.data.labeling_state import load_all, read_ids, write_merged, write_start
 from dpal.data.readers import raw_batches
-from dpal.data.records import LabeledSet, load_labeled
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.certify_campaign import certified_plan

@@ -28,7 +28,7 @@ from dpal.labels import Task
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import Acquisition, ProtectedValidation
 from dpal.planning.certify_campaign import certified_plan
-from dpal.runs.linear_rates import linear_rates
+from dpal.runs.linear_step_and_clipping import linear_rates
 from dpal.simulation.paired_comparison import estimate_mean
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse
 from dpal.training.evaluation import evaluate

@@ -23,7 +23,7 @@ from torch import nn
 
 from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 from dpal.voting.neighbour_votes import NeighbourVotes, VotingRecords, least_noise, radii_for
 
 Floats = NDArray[np.float64]

@@ -31,7 +31,7 @@ from PIL import Image
 
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
-from dpal.capc.account import certified_account
+from dpal.capc.batch_costs import certified_account
 from dpal.capc.terms import SiteModel, Terms, batch_of, noise_share
 from dpal.errors import PlanRejected
 from dpal.planning.voting_plan import VotingSpec, least_sigma
@@ -41,7 +41,7 @@ from dpal.runs.site_model import LabeledFeatures, balanced_accuracy, train_heads
 from dpal.runs.sites_parties import answer_of
 from dpal.simulation.paired_comparison import estimate_mean
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_from_votes import release
+from dpal.voting.draw_noisy_outcomes import release
 from tests.capc.together import hold_vote
 from tests.conftest import SHARED
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpal.acquisition import selection, thresholds
+from dpal.acquisition import noisy_threshold_search, selection
+from dpal.acquisition.noisy_threshold_search import Keys, collect_keys, confirm_threshold, fine_keys
 from dpal.acquisition.selection import QueryHistory, select
-from dpal.acquisition.thresholds import Keys, collect_keys, confirm_threshold, fine_keys
-from dpal.acquisition.validation_start import cut_points
+from dpal.acquisition.threshold_search_start import cut_points
 from dpal.audit.selections import ReplayedRandomness
 from dpal.errors import ParameterError
 from dpal.planning.campaign_spec import LabelCap, SelectionMode, ThresholdStart
@@ -201,7 +201,7 @@ def test_not_even_the_least_likely_noise_exceeds_the_cap(cap, monkeypatch):
     def blind(total: NDArray[np.float64], scale: float, *, rng) -> NDArray[np.float64]:
         return np.zeros_like(total)
 
-    monkeypatch.setattr(thresholds, "noisy_sum", blind)
+    monkeypatch.setattr(noisy_threshold_search, "noisy_sum", blind)
     steps = gates(300, 200, cap=cap, pool=10_000)
     scores = np.random.default_rng(2).random(9000)
     bought: list[int] = []
@@ -267,7 +267,7 @@ def test_a_validation_set_that_is_unlike_the_pool_costs_labels_and_not_the_cap(u
 def test_a_shortage_is_made_up_for_by_the_next_query(monkeypatch):
     """The first search is blind, so that nobody passes; the second aims at both queries."""
     steps = gates(300, 300, pool=10_000)
-    real, calls = thresholds.noisy_threshold, []
+    real, calls = noisy_threshold_search.noisy_threshold, []
 
     def first_is_blind(keys, *, aim, count_noise, rng):
         calls.append(aim)

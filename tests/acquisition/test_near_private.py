@@ -9,7 +9,7 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from dpal.acquisition.near_private import Poll, choose_supported, count_votes
-from dpal.acquisition.projection import Projection
+from dpal.acquisition.principal_projection import Projection
 from dpal.acquisition.public_choice import Candidates, ModelOutputs
 from dpal.errors import ParameterError
 from dpal.labels import Task

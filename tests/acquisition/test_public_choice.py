@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpal.acquisition.diverse_public import choose_diverse, spread_out
-from dpal.acquisition.projection import Projection
+from dpal.acquisition.principal_projection import Projection
 from dpal.acquisition.public_choice import (
     Candidates,
     ModelOutputs,

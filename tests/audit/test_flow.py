@@ -12,14 +12,14 @@ import pytest
 
 from dpal.acquisition.scores import score
 from dpal.audit.ids_in_files import released_finding
-from dpal.audit.single_draws import ledger_findings
+from dpal.audit.one_draw_per_reservation import ledger_findings
 from dpal.config.campaign import parse_config
 from dpal.data.labeling_state import write_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.runs import audit_by_attacks, score_records
-from dpal.runs.notify import notify
 from dpal.runs.prepare_campaign import prepare
+from dpal.runs.progress_logging import notify
 from dpal.training import dp_sgd
 from flows.campaign import run_campaign
 from tasks.audit import FIGURE, JSON, TEXT

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from dpal.accounting.events import PhaseExposure
 from dpal.accounting.pld import CERTIFY, compose, fit_grid
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.audit.lower_bound import (
     AttackRates,
     MembershipGuesses,

@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from dpal import randomness
+from dpal.acquisition import noisy_threshold_search, selection
 from dpal.acquisition import scores as scoring
-from dpal.acquisition import selection, thresholds
 from dpal.acquisition.non_private_selection import exact_top_k
-from dpal.audit.attack_plan import Effort
+from dpal.audit.attack_campaign import Effort
 from dpal.audit.findings import AuditReport
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.mechanisms import discrete_laplace, randomized_response
@@ -312,8 +312,8 @@ def test_aims_by_actual_counts_instead_of_released_ones(cap, tmp_path, monkeypat
 
 def test_a_confirming_count_with_half_of_its_noise(tmp_path, monkeypatch):
     plan = small_plan(**HIDDEN, **LARGE_QUERY)
-    real = thresholds.confirm_threshold
-    for module in (thresholds, selection):
+    real = noisy_threshold_search.confirm_threshold
+    for module in (noisy_threshold_search, selection):
         monkeypatch.setattr(
             module,
             "confirm_threshold",

@@ -9,10 +9,10 @@ import pytest
 
 from dpal import randomness
 from dpal.acquisition import selection
-from dpal.audit.attack_plan import Effort
+from dpal.audit.attack_campaign import Effort
+from dpal.audit.one_draw_per_reservation import drill_findings
 from dpal.audit.samplers import sampler_findings
-from dpal.audit.single_draws import drill_findings
-from dpal.mechanisms import inclusion
+from dpal.mechanisms import poisson_sampling
 from dpal.runs.audit_by_attacks import audit_campaign
 from dpal.runs.prepare_campaign import prepare
 from tests.audit.auditing import audited, small_plan
@@ -47,7 +47,7 @@ def test_a_fixed_number_charged_as_coins(plan, monkeypatch):
 
 
 def test_coins_of_another_chance(plan, monkeypatch):
-    real = inclusion.include
+    real = poisson_sampling.include
     monkeypatch.setattr(
         selection, "include", lambda count, rate, *, rng: real(count, 1.3 * rate, rng=rng)
     )
@@ -55,7 +55,7 @@ def test_coins_of_another_chance(plan, monkeypatch):
 
 
 def test_coins_that_are_used_again(plan, monkeypatch):
-    real = inclusion.include
+    real = poisson_sampling.include
     kept: dict[int, np.ndarray] = {}
 
     def again(count, rate, *, rng):

@@ -22,7 +22,7 @@ from dpal.planning.public_consensus import with_consensus
 from dpal.planning.voting_plan import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget
 from dpal.randomness import secure
-from dpal.voting.draw_from_votes import release
+from dpal.voting.draw_noisy_outcomes import release
 from dpal.voting.public_consensus import objections_to
 from tests.planning.test_improvement_plan import TARGET as PROMISE
 from tests.planning.test_improvement_plan import spec

@@ -65,7 +65,7 @@ def compute_alone(file: Path) -> None:
     """The bodies of the tasks that compute, without flow, server, tracking and versioning."""
     from dpal.ledger.folder_lock import lock_folder
     from dpal.runs.kinds import folder_of
-    from flows.cli.settings import load_config
+    from flows.cli.read_settings import load_config
     from tasks.campaign import (
         ask_labeler,
         certify,
@@ -105,7 +105,7 @@ def flow_between_tasks(file: Path) -> dict[str, Any]:
     import tasks
     import tasks.campaign_page
     from flows.campaign import run_campaign
-    from flows.cli.settings import load_config
+    from flows.cli.read_settings import load_config
 
     bodies: dict[str, list[float]] = {}
     clocks = (time.perf_counter, time.process_time)

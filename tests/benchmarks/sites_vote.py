@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from dpal.capc.account import bytes_of_batch, certified_account
+from dpal.capc.batch_costs import bytes_of_batch, certified_account
 from dpal.capc.certificate_authority import Identity, PartyRole
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.querier_service import ask_sites
@@ -30,7 +30,7 @@ from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import Terms, VoteMode
 from dpal.config.runtime import RuntimeConfig
-from dpal.runs.sites_vote import open_sites_vote
+from dpal.runs.sites_vote_account import open_sites_vote
 from tests.capc.parties import Authority
 from tests.capc.together import random_models
 

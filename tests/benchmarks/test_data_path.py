@@ -23,9 +23,9 @@ from torch.utils.data import DataLoader, Dataset
 from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.encoded_records import EncodedRecords
 from dpal.data.file_shards import shard_batches, shards_of
+from dpal.data.labeled_records import LabeledSet, load_labeled
 from dpal.data.labeling_state import write_merged, write_start
 from dpal.data.readers import decoded_of, to_input
-from dpal.data.records import LabeledSet, load_labeled
 from dpal.data.sources import Role, open_source
 from dpal.labels import Task
 from dpal.models.build_model import build_model

@@ -15,9 +15,9 @@ from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 
 from dpal.accounting.cohort_spending import campaign_epsilon
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, Strategy
 from dpal.planning.certify_campaign import certified_plan
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.strategies.naive import plan_naive
 from tests.planning.specs import campaign

@@ -25,7 +25,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.accounting.votes.winner_costs import plurality_divergences
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots, votes_for
-from dpal.voting.draw_from_votes import release
+from dpal.voting.draw_noisy_outcomes import release
 from tests.accounting.votes.slow_plurality import plurality_divergence
 
 pytestmark = pytest.mark.slow

@@ -11,11 +11,11 @@ import pytest
 from dpal.book.book_file import parse_book
 from dpal.book.book_run import BookRun, open_book, while_time_is_left
 from dpal.book.cells import cells_of_book
+from dpal.book.data_set_splits import make_parts
 from dpal.book.methods import SELECTING
-from dpal.book.parts import make_parts
 from dpal.book.results import CellResult, find_result, keep_result, result_file
 from dpal.book.run_cell import CellOrder, cell_settings, run_cell
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import DataError

@@ -17,7 +17,7 @@ from dpal.book.book_run import open_book
 from dpal.book.cells import cells_of_book
 from dpal.book.run_cell import run_cell
 from dpal.book.sites_cells import _figures
-from dpal.capc.account import certified_account
+from dpal.capc.batch_costs import certified_account
 from dpal.errors import ConfigError, PlanRejected
 from dpal.runs import site_model
 from tests.book.books import tiny

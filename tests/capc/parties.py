@@ -26,7 +26,7 @@ from dpal.capc.certificate_authority import (
     requested,
 )
 from dpal.capc.guardian_service import GuardianService
-from dpal.capc.held_shares import ShareFolder
+from dpal.capc.precomputed_shares import ShareFolder
 from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService

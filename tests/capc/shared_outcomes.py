@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpal.capc.held_shares import HeldShares, SharedQueries
+from dpal.capc.precomputed_shares import HeldShares, SharedQueries
 from dpal.capc.terms import SiteModel, Terms, VoteMode
 from tests.capc.together import numbers_of
 

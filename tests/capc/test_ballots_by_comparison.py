@@ -12,8 +12,8 @@ from dpal.accounting.events import SkellamCounts, SkellamMajorities, SkellamScal
 from dpal.accounting.rdp import ORDERS
 from dpal.accounting.votes.mechanisms import SCALED, Mechanism
 from dpal.accounting.votes.scaled_ballots import moved_answers
-from dpal.capc.account import batch_event, epsilon_of_batches
 from dpal.capc.ballots_by_comparison import MECHANISMS, MOST_COUNTS, ballot_rule
+from dpal.capc.batch_costs import batch_event, epsilon_of_batches
 from dpal.capc.site import begin_site
 from dpal.capc.terms import SiteModel, Terms, VoteMode, batch_of, noise_share
 from dpal.errors import ParameterError

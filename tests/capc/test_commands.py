@@ -23,9 +23,9 @@ import yaml
 
 from dpal.capc import querier_service
 from dpal.capc.certificate_authority import KEY, PartyRole, load_identity
-from dpal.capc.held_shares import SharedQueries, read_shares
+from dpal.capc.precomputed_shares import SharedQueries, read_shares
 from dpal.capc.terms import VoteMode
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.config.capc import SitesVoteConfig, parse_capc

@@ -11,9 +11,9 @@ import pytest
 
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc import querier_votes as querier_steps
-from dpal.capc import site_votes as site_steps
+from dpal.capc import site_vote_shares as site_steps
 from dpal.capc.messages import PaddedVotes, QuerierBallotDeal, QuerierDeal, SiteBallotDeal, SiteDeal
-from dpal.capc.party_steps import pad
+from dpal.capc.party_step_helpers import pad
 from dpal.capc.shared_signs import SignCorrections, SignKeys, sign_keys, sign_shares
 from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode
 from tests.capc.shared_outcomes import in_mode, shared

@@ -15,7 +15,7 @@ import dpal.capc
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc import messages
 from dpal.capc.messages import Message
-from dpal.capc.party_steps import pad, require_new
+from dpal.capc.party_step_helpers import pad, require_new
 from dpal.capc.querier import begin_querier
 from dpal.capc.site import begin_site
 from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode, batch_of

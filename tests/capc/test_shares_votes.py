@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.capc.account import batch_event, bytes_of_batch, bytes_passed_on
+from dpal.capc.batch_costs import batch_event, bytes_of_batch, bytes_passed_on
 from dpal.capc.certificate_authority import PartyRole
 from dpal.capc.frames import largest_frame
-from dpal.capc.held_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.messages import QuerierBallotDeal, WantedShares
+from dpal.capc.precomputed_shares import SharedQueries, ShareFolder, read_shares
 from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode, batch_of

@@ -30,7 +30,7 @@ from dpal.capc.certificate_authority import (
     make_key,
     requested,
 )
-from dpal.capc.held_shares import read_shares
+from dpal.capc.precomputed_shares import read_shares
 from dpal.capc.sidecar_cnn import plain_bits, shapes_of
 from dpal.runs.sites_parties import read_answers
 from flows.cli.capc_cnn import SPU

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpal.capc.account import certified_account
+from dpal.capc.batch_costs import certified_account
 from dpal.capc.site_account import SiteAccount
 from dpal.capc.terms import VoteMode
 from dpal.errors import StorageError, VoteAborted

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from dpal.accounting.events import SkellamCounts, SkellamScaledCounts
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc import ballots_by_comparison, messages, strict_messages, strict_querier
-from dpal.capc.account import (
+from dpal.capc.ballots_by_comparison import ballot_rule
+from dpal.capc.batch_costs import (
     batch_event,
     bytes_of_batch,
     bytes_passed_on,
     certified_account,
     epsilon_of_batches,
 )
-from dpal.capc.ballots_by_comparison import ballot_rule
-from dpal.capc.batch_start import start_guardian, start_querier, start_site
+from dpal.capc.begin_by_mode import start_guardian, start_querier, start_site
 from dpal.capc.frames import largest_frame
 from dpal.capc.messages import LastDeal, Message, PaddedVotes
-from dpal.capc.party_steps import pad
+from dpal.capc.party_step_helpers import pad
 from dpal.capc.site import SiteBatch
 from dpal.capc.strict_messages import BatchCharged, SiteReady
 from dpal.capc.strict_sizes import StrictSizes, sizes_of

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dpal.capc.batch_start import start_guardian, start_querier, start_site
-from dpal.capc.held_shares import HeldShares, SharedQueries
-from dpal.capc.party_steps import Outbox
+from dpal.capc.begin_by_mode import start_guardian, start_querier, start_site
+from dpal.capc.party_step_helpers import Outbox
+from dpal.capc.precomputed_shares import HeldShares, SharedQueries
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, SiteModel, Terms, batch_of
 from dpal.randomness import secure
 

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from dpal.accounting.events import Release
 from dpal.canonical import canonical_json, plain
-from dpal.certificate.checks import Check, CheckOutcome
+from dpal.certificate.check_outcome import Check, CheckOutcome
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.make_campaign_certificate import certificate_of

@@ -10,8 +10,8 @@ from typing import Any
 
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.prior_spend import Declared, PriorSpend
-from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.noisy_cost_bound import CostBound
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import file_digest, plain
 from dpal.certificate.evidence import evidence_in

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
-from dpal.certificate.checks import CheckOutcome
+from dpal.certificate.check_outcome import CheckOutcome
 from dpal.certificate.verify import verify_certificate
 from dpal.ledger.data_set_accounts import Basis, BlockShare, Limit, register_body
 from dpal.ledger.data_set_limits import DataHold

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
-from dpal.certificate.checks import CheckOutcome
+from dpal.certificate.check_outcome import CheckOutcome
 from dpal.certificate.evidence import evidence_from
 from dpal.certificate.make_campaign_certificate import certificate_of, text_to_keep
 from dpal.certificate.read_and_seal import (
@@ -24,6 +23,7 @@ from dpal.certificate.read_and_seal import (
     to_text,
 )
 from dpal.certificate.sentences import statements
+from dpal.certificate.signature_trust import Trust, author_of
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.certificate.verify import verify_certificate
 from dpal.ledger.signing_key import SigningKey

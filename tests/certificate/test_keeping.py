@@ -7,9 +7,9 @@ import json
 import pytest
 
 from dpal.canonical import plain
-from dpal.certificate.author import Trust, author_of
 from dpal.certificate.make_campaign_certificate import certificate_of
 from dpal.certificate.read_and_seal import read_certificate
+from dpal.certificate.signature_trust import Trust, author_of
 from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, signature_of
 from dpal.runs.write_certificate import keep_certificate, sign_files

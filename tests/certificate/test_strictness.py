@@ -9,9 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dpal.canonical import canonical_json
-from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
-from dpal.certificate.checks import CheckOutcome, any_failed
+from dpal.certificate.check_outcome import CheckOutcome, any_failed
 from dpal.certificate.read_and_seal import (
     INFORMATIVE,
     entry_record,
@@ -19,6 +18,7 @@ from dpal.certificate.read_and_seal import (
     read_certificate,
     sealed_certificate,
 )
+from dpal.certificate.signature_trust import Trust, author_of
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import CertificateError
 from tests.certificate.certifying import changed, failures, forged

@@ -9,7 +9,7 @@ import pytest
 
 from dpal.accounting.events import NEVER_SELECTED
 from dpal.certificate.check_against import Model, PoolCommitment, tags_of
-from dpal.certificate.checks import CheckOutcome, any_failed
+from dpal.certificate.check_outcome import CheckOutcome, any_failed
 from dpal.certificate.read_and_seal import (
     entry_digest,
     parse_entry,

@@ -11,15 +11,15 @@ from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import Charge
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
-from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.near_records import NearRecords, near_votes_event
+from dpal.accounting.votes.noisy_cost_bound import CostBound
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, charge_of_an_answer
 from dpal.accounting.votes.teacher_budgets import stretch_charges
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import plain
 from dpal.certificate.check_against import Model
-from dpal.certificate.checks import CheckOutcome, any_failed
+from dpal.certificate.check_outcome import CheckOutcome, any_failed
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.voting import VOTING, VotingEvidence, epsilons, voting_certificate
 from dpal.certificate.read_and_seal import sealed_certificate
@@ -32,7 +32,7 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.planning.vote_budgets import with_budgets
+from dpal.planning.teacher_vote_budgets import with_budgets
 from dpal.planning.voting_plan import COHORT, VotingPlan, VotingSpec, block_name
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 

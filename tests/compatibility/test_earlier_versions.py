@@ -13,11 +13,11 @@ from pytest import approx
 
 from dpal.accounting.events import from_record, to_record
 from dpal.canonical import canonical_json
-from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
-from dpal.certificate.checks import CheckOutcome
+from dpal.certificate.check_outcome import CheckOutcome
 from dpal.certificate.dsse import public_key_from
 from dpal.certificate.read_and_seal import parse_entry, read_certificate
+from dpal.certificate.signature_trust import Trust, author_of
 from dpal.certificate.verify import verify_certificate
 from dpal.data.labeling_state import (
     RETIRED,
@@ -30,9 +30,9 @@ from dpal.data.labeling_state import (
 from dpal.errors import ParameterError
 from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.export_entries import export_ledger
+from dpal.ledger.export_table import export_ledger
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_records import release_of, release_record
+from dpal.ledger.release_json import release_of, release_record
 from tests.certificate.certifying import failures
 from tests.compatibility import make
 from tests.ledger.raw import fill, rows

@@ -14,7 +14,7 @@ from dpal.config.improvement import PublicConfig
 from dpal.config.pate import PateConfig
 from dpal.config.vote import VoteConfig
 from dpal.errors import ConfigError, ParameterError
-from dpal.ledger.release_and_stop_rules import ReleaseRule, StopRule
+from dpal.ledger.model_choice_and_stopping import ReleaseRule, StopRule
 from dpal.planning.campaign_spec import Acquisition, LabelCap, SelectionMode, ThresholdStart
 from dpal.runs.kinds import parse_any
 from tests.conftest import having, small_spec, small_values

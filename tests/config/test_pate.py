@@ -7,7 +7,7 @@ import yaml
 
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.config.pate import PateConfig, parse_pate
-from dpal.config.teachers import Cut
+from dpal.config.pate_sections import Cut
 from dpal.errors import ConfigError
 from dpal.runs.kinds import parse_any
 from tests.conftest import ROOT

@@ -8,7 +8,7 @@ import pytest
 
 from dpal.features.library_backbones import LIBRARY_BACKBONES
 from dpal.models.architectures import ARCHITECTURES
-from dpal.runs.bundle_inference import ENTRY, bundled_sources, imported_modules
+from dpal.runs.bundle_inference_code import ENTRY, bundled_sources, imported_modules
 
 AT_ONCE = {"PIL", "numpy", "pandas", "pyarrow", "safetensors", "torch"}
 # Inside functions: of texts alone, of noise, which no prediction draws, and of cells of tables,

@@ -37,7 +37,7 @@ PUBLIC = {
     "dpal/book/sites_cells.py": "likewise",
     "dpal/certificate/read_and_seal.py": "a certificate is public",
     "dpal/certificate/dsse.py": "a signature is public",
-    "dpal/certificate/exports.py": "a signature is public",
+    "dpal/certificate/signed_exports.py": "a signature is public",
     **{
         f"dpal/config/{name}.py": "settings"
         for name in ("campaign", "pate", "vote", "improvement", "watch", "capc", "briefs")

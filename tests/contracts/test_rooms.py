@@ -11,7 +11,7 @@ ROOT = Path(dpal.__file__).parent.parent
 SERVERS = ("prefect", "mlflow")
 # Neither defines a task nor talks to a server itself: why it is in `tasks/` all the same.
 BESIDE = {
-    "tasks/whole_run_page.py": "writes a page by tasks/campaign_page.py",
+    "tasks/generic_page.py": "writes a page by tasks/campaign_page.py",
     "tasks/training_pool/worker_device.py": "reads a worker's environment, as dpal/ may not",
     "tasks/lineage_events.py": "speaks OpenLineage, for tasks/lineage.py",
     "tasks/restore.py": "asks DVC by tasks/version_with_dvc.py",

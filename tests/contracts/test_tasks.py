@@ -112,7 +112,7 @@ def test_there_are_tasks_to_look_at(releasing):
     assert {
         "tasks.campaign.select_records", "tasks.campaign.train_model", "tasks.campaign.start_over",
         "tasks.campaign.ask_labeler", "tasks.pate.release_labels", "tasks.audit.run_audit",
-        "tasks.whole_run.advance",
+        "tasks.generic_steps.advance",
         "tasks.pate.judge_private_knn", "tasks.improvement.release_support",
         "tasks.campaign.measure",
     } <= releasing  # fmt: skip

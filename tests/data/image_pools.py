@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from dpal.data.labeled_records import LabeledSet, load_labeled
 from dpal.data.labeling_state import write_merged, write_start
-from dpal.data.records import LabeledSet, load_labeled
 from dpal.data.sources import Role, Source, open_source
 
 SIDE = 8

@@ -17,11 +17,11 @@ from dpal.config.campaign import parse_config
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
 from dpal.data.inspect_rows import inspect
+from dpal.data.labeled_records import load_labeled
 from dpal.data.labeling_state import load_all, write_merged, write_start
 from dpal.data.likeness.pictures import describe
 from dpal.data.public_statistics import public_statistics
 from dpal.data.readers import blank_record, raw_batches, records_of, to_input, to_unit
-from dpal.data.records import load_labeled
 from dpal.data.sources import Role, Source, open_source
 from dpal.errors import DataError
 from dpal.features.extractors import build_extractor

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from dpal.data.encoded_records import EncodedRecords, ReadAhead
-from dpal.data.records import load_labeled
+from dpal.data.labeled_records import load_labeled
 from dpal.errors import StorageError
 from tests.data.image_pools import ROWS, images, labeled_pool, on_disk, picture
 
@@ -91,7 +91,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from dpal.data.sources import Role, open_source
-from dpal.data.records import load_labeled
+from dpal.data.labeled_records import load_labeled
 pool, state, scratch = map(Path, sys.argv[1:])
 labeled = load_labeled(open_source(pool, Role.POOL, label_column="label"), state,
                        cache_mib=0, scratch=scratch)
@@ -122,7 +122,7 @@ import sys, gc
 from pathlib import Path
 import numpy as np
 from dpal.data.sources import Role, open_source
-from dpal.data.records import load_labeled
+from dpal.data.labeled_records import load_labeled
 pool, state, scratch = map(Path, sys.argv[1:])
 
 def anonymous():

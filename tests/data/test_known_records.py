@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpal.data import hash_runs, known_records, likeness, parquet
+from dpal.data.block_assignment import place_records
 from dpal.data.groups import OUTSIDE
 from dpal.data.hash_runs import WIDE
 from dpal.data.known_records import (
@@ -28,7 +29,6 @@ from dpal.data.known_records import (
     slabs,
 )
 from dpal.data.likeness import pictures
-from dpal.data.placed_records import place_records
 from dpal.data.recognition_index import UNKNOWN, IndexPart, IndexPartMaker, open_index, write_index
 from dpal.data.sources import Role, Source, open_source
 from dpal.errors import DataError

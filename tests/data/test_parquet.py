@@ -14,11 +14,11 @@ import pytest
 from dpal.data import parquet
 from dpal.data.file_shards import shard_batches, shards_of
 from dpal.data.inspect_rows import inspect
-from dpal.data.pages import pages_of
 from dpal.data.parquet import BATCH_ROWS, LARGE_ROWS, read_batches, schema_of
+from dpal.data.parquet_page_headers import pages_of
 from dpal.data.readers import raw_batches
-from dpal.data.row_groups import opened
 from dpal.data.sources import Role, open_source
+from dpal.data.verified_row_groups import opened
 from dpal.errors import DataError
 from tests.conftest import owner_reads, write_blobs
 from tests.data import bombs

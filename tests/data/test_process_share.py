@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpal.data.encoded_records import EncodedRecords
+from dpal.data.labeled_records import LabeledSet, load_labeled
 from dpal.data.process_share import Share
-from dpal.data.records import LabeledSet, load_labeled
 from dpal.errors import ParameterError
 from tests.data.image_pools import ROWS, images, labeled_pool
 

@@ -13,9 +13,9 @@ import torch
 
 from dpal.data.inspect_rows import inspect
 from dpal.data.known_records import scan
+from dpal.data.labeled_records import load_labeled
 from dpal.data.labeling_state import load_all, write_merged, write_start
 from dpal.data.readers import decode, raw_batches, records_of
-from dpal.data.records import load_labeled
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError, ParameterError

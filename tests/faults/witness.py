@@ -17,7 +17,7 @@ from dpal.files.dvc_pointers import pointed_at
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_records import release_of
+from dpal.ledger.release_json import release_of
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 # Written again by every run, or until their phase is finished; no release is among them.

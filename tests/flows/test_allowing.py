@@ -19,8 +19,8 @@ from prefect.results import ResultStore
 from prefect.serializers import PickleSerializer
 from prefect.states import Completed, Failed
 
-from dpal.config.allow_list import AllowList
 from dpal.config.campaign import parse_config
+from dpal.config.owner_allow_list import AllowList
 from dpal.errors import AllowListError, NotAllowed, StoredResult, UnexpectedError
 from flows.collect_labels import collect_labels
 from flows.ops.deployments import ENTRYPOINTS, WorkPool, usual

@@ -128,7 +128,7 @@ def test_a_budget_that_is_spent_refuses_through_the_command(orchestrated, place,
         ]
         return replace(certified, plan=Plan(certified.plan.spec, tuple(phases)))
 
-    monkeypatch.setattr("dpal.runs.campaign_start.certified_or_next_best", careless)
+    monkeypatch.setattr("dpal.runs.plan_new_campaign.certified_or_next_best", careless)
     said = sentence_last(call("run", "c.yaml"))
     assert "phase-1/training could" in said
     assert "of the 8.0000 promised" in said and said.endswith(f"; {DpalError.closing}")

@@ -18,10 +18,10 @@ import pytest
 import yaml
 from prefect.client.orchestration import get_client
 
-from dpal.config.retraining import parse_retraining
+from dpal.config.capc_retraining import parse_retraining
 from dpal.errors import CampaignBusy, ConfigError, DataError, VoteAborted
 from dpal.files.dvc_pointers import pointed_at
-from dpal.runs.retraining import begin_retraining, buy_labels
+from dpal.runs.capc_retraining import begin_retraining, buy_labels
 from dpal.runs.site_model import balanced_accuracy, read_labeled
 from dpal.runs.sites_demo_files import prepare_demo
 from dpal.runs.sites_parties import _only_asker, load_site_model

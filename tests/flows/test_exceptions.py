@@ -32,9 +32,9 @@ from dpal.book.cells import BookCell
 from dpal.book.run_cell import CellOrder
 from dpal.config.briefs import CampaignBrief, ImprovementBrief, VotesBrief, VotingBrief
 from dpal.config.campaign import parse_config
+from dpal.config.capc_retraining import parse_retraining
 from dpal.config.improvement import parse_public
 from dpal.config.pate import parse_pate
-from dpal.config.retraining import parse_retraining
 from dpal.errors import DpalError, LabelError, UnexpectedError
 from dpal.files.artifacts import CampaignFolder
 from tasks.boundary import errors_elsewhere, is_server_lost, public_error, reason_of
@@ -201,7 +201,7 @@ def test_what_left_is_ours_and_alone(injected):
 def test_signals_stay_what_they_are(injected):
     """An interrupt ends the process, a failed step its flow run; Prefect tells them apart."""
     # Tasks of any kind first look up which kind it is, and no trap is of one.
-    of_any_kind = ("tasks.whole_run.", "tasks.write_reports.")
+    of_any_kind = ("tasks.generic_steps.", "tasks.write_reports.")
     told = (one for one in injected.raised if not one.name.startswith(of_any_kind))
     kinds = {one.kind: type(one.error) for one in told}
     assert kinds["cut_short"] is KeyboardInterrupt

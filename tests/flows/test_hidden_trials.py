@@ -19,7 +19,7 @@ from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.labeling.oracle import OracleLabeler
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.export_entries import ledger_table
+from dpal.ledger.export_table import ledger_table
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.stamped_day import today_in_utc
 from dpal.runs.labelers.oracle import PoolLabels
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 BROKEN = (
     "dpal.runs.select_records.write_selection", "dpal.data.labeling_state.write_labels",
     "dpal.runs.labeling.write_merged", "dpal.runs.phase_training.train_dp_sgd",
-    "dpal.runs.measured_figures.evaluation_metrics", "dpal.runs.close_phase.write_ledger",
+    "dpal.runs.phase_metrics.evaluation_metrics", "dpal.runs.close_phase.write_ledger",
     "tasks.version_with_dvc._dvc_all", "tasks.tracking.campaign_runs.phase_parameters",
     "tasks.campaign_page.budget_figure", "dpal.runs.write_certificate.certificate_of",
     "dpal.runs.make_report.report_of",

@@ -13,7 +13,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 from prefect.flow_engine import run_flow
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.briefs import (
     CampaignBrief,
     ImprovementBrief,
@@ -22,7 +22,7 @@ from dpal.config.briefs import (
     parse_brief,
 )
 from dpal.config.campaign import CampaignConfig
-from dpal.config.guarded import fields_of
+from dpal.config.guarded_settings import fields_of
 from dpal.errors import ConfigError, NotAllowed
 from dpal.files.artifacts import CampaignFolder
 from dpal.privacy import Unit

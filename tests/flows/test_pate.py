@@ -17,8 +17,8 @@ from dpal.data.partitions import read_parts
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
-from dpal.runs.ballot_tables import read_released
-from dpal.runs.ensemble import plan_ensemble
+from dpal.runs.ballot_and_label_tables import read_released
+from dpal.runs.prepare_ensemble import plan_ensemble
 from dpal.runs.vote_account import release_ballot_block
 from dpal.voting.ballots import Ballots
 from tests.flows.calling import call

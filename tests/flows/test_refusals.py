@@ -198,7 +198,7 @@ def test_a_rejected_plan_holds_nothing(workplace, small, monkeypatch):
     def refuse(spec):
         raise PlanRejected("cohort 0 would end above the target")
 
-    monkeypatch.setattr("dpal.runs.campaign_start.certified_or_next_best", refuse)
+    monkeypatch.setattr("dpal.runs.plan_new_campaign.certified_or_next_best", refuse)
     with pytest.raises(PlanRejected):
         run_campaign(small(name="rejected"))
     assert not Path("artifacts/ledger.sqlite").exists()

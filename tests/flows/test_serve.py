@@ -24,7 +24,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from dpal.config.campaign import parse_config
 from flows.cli.serve import _allow, _alone
 from flows.ops.databases import make_databases
-from flows.ops.serve import (
+from flows.ops.stack_services import (
     _AUTH,
     Stack,
     label_studio_service,

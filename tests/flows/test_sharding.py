@@ -26,8 +26,8 @@ from dpal.runs.prepare_campaign import prepare
 from dpal.runs.score_records import open_scorer
 from dpal.runs.select_records import _scored, _scoring, draw_records
 from flows.campaign import run_campaign
+from tasks.parallel_parts import run_parts
 from tasks.prefect_host import PrefectHost
-from tasks.run_parts import run_parts
 from tests.conftest import ROOT, RepeatableBits, nothing_released, write_blobs
 
 pytestmark = pytest.mark.usefixtures("orchestrated")

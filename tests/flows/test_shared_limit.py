@@ -21,9 +21,9 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency, Unit
-from dpal.runs.campaign_start import registry_of
-from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.plan_new_campaign import registry_of
+from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from dpal.runs.student import STUDENT
 from tasks.pate import hold_ensemble
 from tasks.training_pool.repeatable_order import train

@@ -16,7 +16,7 @@ import pytest
 from dpal.certificate.read_and_seal import sealed_certificate, to_text
 from dpal.errors import DpalError
 from dpal.ledger.entries import EntryKind
-from dpal.runs.ballot_tables import read_ballots_file
+from dpal.runs.ballot_and_label_tables import read_ballots_file
 from dpal.voting.ballots import Ballots
 from tests.flows.calling import call, sentence
 from tests.flows.leaks import files_below, naming

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dpal.errors import DpalError
-from dpal.runs.ballot_tables import read_released
+from dpal.runs.ballot_and_label_tables import read_released
 from tests.flows.calling import call, sentence
 from tests.flows.test_vote_expected import write_truth
 from tests.flows.voting import NAMES, certificate, checked, vote, write_ballots

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 from dpal.errors import DataError
-from dpal.labeling.annotator_agreement import Opinion, UnlabeledReason
+from dpal.labeling.label_aggregation import Opinion, UnlabeledReason
 from dpal.labeling.labeling_figures import (
     labeling_figures,
     read_labeling_figures,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpal.data.importing.columns import CategoryColumn, NumberColumn
+from dpal.data.importing.column_encoding import CategoryColumn, NumberColumn
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
 from dpal.data.labeling_state import read_ids

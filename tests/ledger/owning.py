@@ -14,9 +14,9 @@ from dpal.ledger.data_set_registry import Added, Registry
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.planning.block_participation import plan_within
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import CampaignSpec
+from dpal.planning.fit_plan_into_blocks import plan_within
 from dpal.privacy import Adjacency, Unit
 from tests.conftest import small_spec, write_blobs
 

@@ -14,7 +14,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
-from dpal.ledger.release_records import release_record
+from dpal.ledger.release_json import release_record
 from dpal.runs.open_ledger import open_ledger
 from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.releasing import Drawing, draw, settle

@@ -10,7 +10,7 @@ from dpal.accounting.cohort_spending import campaign_epsilon, spending
 from dpal.errors import LedgerError
 from dpal.ledger.campaign_account import State, campaign_account, campaigns_in, epsilons_so_far
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.release_records import release_record
+from dpal.ledger.release_json import release_record
 from tests.ledger.releasing import PLAN, draw, hold, run_all
 
 

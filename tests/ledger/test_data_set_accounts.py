@@ -10,7 +10,7 @@ from dpal.errors import DataBudgetExceeded, LedgerError, ParameterError
 from dpal.ledger.data_set_accounts import Basis, data_set, data_sets
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
-from dpal.planning.block_participation import plan_within
+from dpal.planning.fit_plan_into_blocks import plan_within
 from dpal.privacy import Adjacency
 from tests.conftest import having, nothing_released, small_spec
 from tests.ledger.owning import LIMIT

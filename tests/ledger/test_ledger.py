@@ -13,7 +13,7 @@ from dpal.errors import CampaignBusy, LedgerError
 from dpal.files import atomic_writes
 from dpal.files.atomic_writes import write_together
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.export_entries import ledger_table, write_ledger
+from dpal.ledger.export_table import ledger_table, write_ledger
 from dpal.ledger.folder_lock import lock_folder, require_claim
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger

@@ -10,7 +10,7 @@ from dpal.accounting.events import PhaseExposure
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files import atomic_writes
 from dpal.ledger.attempt_names import attempt_number, planned_name
-from dpal.ledger.export_entries import ledger_table
+from dpal.ledger.export_table import ledger_table
 from dpal.planning.campaign_plan import Plan
 from tests.ledger.releasing import PLAN, Drawing, settle
 from tests.ledger.stepping import FOLDER, NAME, STEPS, Training, begin, interrupted, story

@@ -17,12 +17,12 @@ from dpal.errors import DataBudgetExceeded, LedgerTampered
 from dpal.ledger.data_set_accounts import Basis, BlockShare, data_set, register_body
 from dpal.ledger.data_set_limits import DataHold, admit
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.ledger.merkle_tree_of_topics import Branches
 from dpal.ledger.schema_version import TOPICS
 from dpal.ledger.taken_totals import BlockTotal
-from dpal.ledger.topic_merkle_tree import Branches
 from dpal.ledger.topics import shares_topic, topic_line_of
+from dpal.ledger.verified_entries import EntriesSoFar
 from tests.ledger import raw
 from tests.ledger.owning import LIMIT
 from tests.ledger.telling import tell

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpal.errors import LedgerError
-from dpal.ledger.export_entries import ledger_table
+from dpal.ledger.export_table import ledger_table
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.training_releases import TrainingRelease

@@ -15,12 +15,12 @@ from dpal.errors import AnchorError, BudgetExceeded, LedgerError, LedgerTampered
 from dpal.ledger import ledger_store
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.entry_rows import read_entries
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.ledger.merkle_tree_of_topics import Branches
 from dpal.ledger.schema_version import TOPIC_TREE, TOPICS
-from dpal.ledger.topic_merkle_tree import Branches
 from dpal.ledger.topics import TopicLine, next_line, topics_of
+from dpal.ledger.verified_entries import EntriesSoFar
 from dpal.ledger.verify_since import verify_from_start, write_lines
 from tests.conftest import having
 from tests.ledger import raw

@@ -17,7 +17,7 @@ from scipy import stats
 from dpal.accounting.events import LAPLACE_GRID, NoisyScores
 from dpal.acquisition.selection import select
 from dpal.errors import ParameterError
-from dpal.mechanisms.comparison import GaussianScores, LaplaceScores, keys
+from dpal.mechanisms.baseline_mechanisms import GaussianScores, LaplaceScores, keys
 from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.mechanisms.gaussian import standard_normal
 from dpal.mechanisms.randomized_response import randomized_responses

@@ -16,7 +16,7 @@ from dpal.accounting.events import LAPLACE_GRID
 from dpal.errors import ParameterError
 from dpal.mechanisms.discrete_laplace import laplace_noise
 from dpal.mechanisms.gaussian import noisy_sum, standard_normal
-from dpal.mechanisms.inclusion import include, uniform_below
+from dpal.mechanisms.poisson_sampling import include, uniform_below
 from dpal.randomness import secure, seeded
 from tests.conftest import RepeatableBits, having
 

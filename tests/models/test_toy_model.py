@@ -12,7 +12,7 @@ import yaml
 from safetensors.torch import load_file
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import ConfigError, ParameterError
 from dpal.models.architectures import ARCHITECTURES, Architecture, register_architecture

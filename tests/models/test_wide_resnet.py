@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from dpal.models.build_model import build_model
-from dpal.models.filters import FilterConv2d
+from dpal.models.parametrized_convolution import FilterConv2d
 from tests.models.checks import (
     assert_all_train,
     assert_follows,

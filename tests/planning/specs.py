@@ -6,7 +6,6 @@ from typing import Any
 
 from dpal.accounting.cohort_spending import Accountant, spending
 from dpal.models.spec import ModelSpec
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import (
     Acquisition,
@@ -18,6 +17,7 @@ from dpal.planning.campaign_spec import (
     Strategy,
 )
 from dpal.planning.certify_campaign import PLANNERS
+from dpal.planning.cohort_budget import Budget
 from dpal.privacy import Adjacency, PrivacyTarget
 
 RANDOM = "random"

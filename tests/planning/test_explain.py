@@ -11,8 +11,8 @@ from dpal.accounting.cohort_spending import Accountant
 from dpal.planning.alternatives import consider, selecting, variants
 from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
+from dpal.planning.epsilon_timeline import timeline
 from dpal.planning.explain_campaign import explain_campaign
-from dpal.planning.timeline import timeline
 from tests.planning.specs import campaign
 from tests.variants import quick_and_slow
 

@@ -15,7 +15,7 @@ from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan, certify_plan
 from dpal.planning.explain_campaign import explain_campaign
-from dpal.planning.linear_head import HeadKind, LinearHead
+from dpal.planning.linear_head_spec import HeadKind, LinearHead
 from dpal.planning.plan_doubts import plan_doubts
 from dpal.privacy import Accountant, Adjacency
 from tests.conftest import small_spec

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpal.acquisition.thresholds import Keys, confirm_threshold
+from dpal.acquisition.noisy_threshold_search import Keys, confirm_threshold
 from dpal.canonical import plain
 from dpal.errors import ParameterError
 from dpal.planning.alternatives import expected_labels

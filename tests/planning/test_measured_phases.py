@@ -9,8 +9,8 @@ import pytest
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION
-from dpal.accounting.measured_counts import MeasuredCounts
 from dpal.accounting.validation_cohort import about_pool, about_validation
+from dpal.accounting.validation_count_sensitivity import MeasuredCounts
 from dpal.canonical import plain
 from dpal.errors import ParameterError, PlanRejected
 from dpal.labels import Task

@@ -14,10 +14,10 @@ from pytest import approx
 from scipy.optimize import brentq
 
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, Schedule, SelectionMode
 from dpal.planning.certify_campaign import certified_plan
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.paper_plan import published_schedule
 from tests.planning.specs import campaign
 from tests.variants import quick_and_slow

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dpal.errors import ConfigError, ParameterError
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import PLANNERS, certified_plan
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.selection_steps import (
     LEAST_KEY_BITS,
     HiddenGate,

@@ -13,7 +13,7 @@ from dpal.accounting import rdp
 from dpal.accounting.cohort_spending import Accountant
 from dpal.canonical import digest
 from dpal.errors import ParameterError
-from dpal.planning import budget, certify_campaign
+from dpal.planning import certify_campaign, cohort_budget
 from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import PLANNERS, certified_or_next_best, certified_plan
 from dpal.planning.paper_plan import published_phases
@@ -137,7 +137,7 @@ def test_a_plan_is_made_once_for_each_way_to_write_what_is_asked():
 
 
 def test_where_a_strategy_keeps_no_promise_the_best_other_one_plans(monkeypatch):
-    def refuse(budget):
+    def refuse(cohort_budget):
         raise ParameterError("no plan this way")
 
     anew = certify_campaign._certified_plan.__wrapped__  # keeps no plans
@@ -164,7 +164,9 @@ def test_against_an_exact_replan(setting, monkeypatch):
     It leaves the batch up to 1.5 % short of B (integer steps, one noise); ours fills the
     batch by a little less noise, so its steps may be up to 4 % fewer, its rates 2.5 % off.
     """
-    monkeypatch.setattr(budget, "scheduled_phases", lambda spec: published_phases(spec.schedule))
+    monkeypatch.setattr(
+        cohort_budget, "scheduled_phases", lambda spec: published_phases(spec.schedule)
+    )
     values = GOLDEN[setting]
     golden = values["replan_rdp"]
     spec = campaign(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import VOTING
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
-from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.noisy_cost_bound import CostBound
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.voting_plan import (

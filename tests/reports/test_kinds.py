@@ -12,9 +12,9 @@ from dpal.certificate.sentences import statements
 from dpal.planning.improvement_plan import certify_improvement
 from dpal.planning.voting_plan import certify_voting
 from dpal.reports.improvement_report import improvement_report
-from dpal.reports.pate_methods_tables import labels_table, methods_table
+from dpal.reports.pate_baseline_tables import labels_table, methods_table
 from dpal.reports.pate_report import pate_report
-from dpal.reports.plots.methods_by_label import labels_figure
+from dpal.reports.plots.pate_baselines_by_label import labels_figure
 from dpal.reports.plots.style import as_png
 from dpal.reports.render.html import html_of
 from dpal.reports.render.markdown import markdown_of

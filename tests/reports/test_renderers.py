@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpal.reports.charts import Chart, Line, axis
-from dpal.reports.plots.chart import chart_figure
+from dpal.reports.plots.draw_chart import chart_figure
 from dpal.reports.plots.style import as_png
 from dpal.reports.render.html import html_of
 from dpal.reports.render.markdown import markdown_of

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.data.importing.settings import ImportSettings
 from dpal.runs.predict import open_model, predict
 

@@ -25,7 +25,7 @@ from dpal.features import extractors
 from dpal.features.spec import PictureForm
 from dpal.files.artifacts import CampaignFolder
 from dpal.inference.released_model import DESCRIPTION, WEIGHTS
-from dpal.runs.bundle_inference import write_bundle
+from dpal.runs.bundle_inference_code import write_bundle
 from dpal.runs.first_settings import first_settings, look_at
 from dpal.runs.predict import open_model, predict
 from dpal.runs.released_phase import released_figures, released_weights

@@ -10,7 +10,7 @@ import pytest
 
 import dpal
 from dpal.acquisition.selection import select
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import parse_config
 from dpal.data.labeling_state import ASIDE, UNLABELED, cohort_column, read_selection
 from dpal.errors import ParameterError

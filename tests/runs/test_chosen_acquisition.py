@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.files.artifacts import CampaignFolder
@@ -17,7 +17,7 @@ from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_spec import Acquisition
 from dpal.privacy import Unit
 from dpal.runs import chosen_acquisition, prepare_campaign
-from dpal.runs.campaign_start import Participants, PredecessorCampaign
+from dpal.runs.plan_new_campaign import Participants, PredecessorCampaign
 from dpal.simulation.choose_acquisition import choose_best
 from flows.cli.plan_campaign import CampaignPlanViews
 from tests.conftest import CLASSES, WIDTH, small_values, write_blobs

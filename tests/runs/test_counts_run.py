@@ -10,12 +10,12 @@ import pytest
 from safetensors.torch import load_file
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.pate import parse_pate
 from dpal.errors import LedgerError
-from dpal.runs.asked_queries import Floats, answers_until, shares_until
-from dpal.runs.ballot_tables import read_ballots_file, read_released, read_released_counts
-from dpal.runs.ensemble import Ensemble, plan_ensemble
+from dpal.runs.ballot_and_label_tables import read_ballots_file, read_released, read_released_counts
+from dpal.runs.choose_queries import Floats, answers_until, shares_until
+from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from dpal.runs.student import student_from
 from tests.flows.voting import LABELS, TEACHERS, certificate, releases, settings, write_data
 from tests.runs.killed_as_written import kill_voting

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 import dpal
-from dpal.audit.attack_plan import Effort
-from dpal.certificate.checks import any_failed
+from dpal.audit.attack_campaign import Effort
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import LabelError, LabelsPending, LedgerError, RunnerError
 from dpal.files.artifacts import CampaignFolder

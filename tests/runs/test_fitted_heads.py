@@ -17,10 +17,10 @@ from safetensors.torch import load_file
 
 import dpal
 from dpal.accounting.events import NoisyStatistics
-from dpal.audit.attack_plan import Effort
-from dpal.certificate.checks import any_failed
+from dpal.audit.attack_campaign import Effort
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
-from dpal.certificate.fitted_heads import unsound_fits
+from dpal.certificate.fitted_head_checks import unsound_fits
 from dpal.certificate.kinds.campaign import _uncovered
 from dpal.certificate.sentences import STATEMENTS
 from dpal.config.campaign import CampaignConfig, parse_config
@@ -30,7 +30,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_records import release_from
+from dpal.ledger.release_json import release_from
 from dpal.mechanisms.head_statistics import HeadStatistics
 from dpal.runs.audit_by_attacks import audit_campaign
 from dpal.runs.phase_training import start_over

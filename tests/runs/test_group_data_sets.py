@@ -12,7 +12,7 @@ import pytest
 
 import dpal
 from dpal.accounting.renyi_filter import RenyiFilter
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.runtime import RuntimeConfig
 from dpal.data.labeling_state import (
@@ -32,8 +32,8 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.data_set_accounts import Limit
 from dpal.planning.plan_doubts import plan_doubts
 from dpal.privacy import Adjacency, Unit
-from dpal.runs.data_sets import add_block, register_data_set
 from dpal.runs.prepare_campaign import prepare
+from dpal.runs.register_data_sets import add_block, register_data_set
 from dpal.training.dp_sgd import PrivateGradient
 from tests.conftest import having, nothing_released, write_blobs
 from tests.variants import quick_and_slow

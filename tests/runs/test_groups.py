@@ -14,9 +14,9 @@ import pytest
 
 import dpal
 from dpal.accounting.events import VALIDATION
-from dpal.audit.attack_plan import Effort
+from dpal.audit.attack_campaign import Effort
 from dpal.canonical import plain
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.kinds.campaign import CAMPAIGN, _unpaid_figures
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.data.groups import measured_owners
@@ -28,7 +28,7 @@ from dpal.data.labeling_state import (
     read_selection,
 )
 from dpal.errors import ConfigError, DataError, ParameterError
-from dpal.ledger.release_records import release_from
+from dpal.ledger.release_json import release_from
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_spec import Groups, ProtectedValidation
 from dpal.planning.explain_campaign import explain_campaign

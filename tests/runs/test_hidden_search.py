@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpal
-from dpal.acquisition import selection, thresholds
-from dpal.certificate.checks import any_failed
+from dpal.acquisition import noisy_threshold_search, selection
+from dpal.certificate.check_outcome import any_failed
 from dpal.data.labeling_state import read_selection, read_selection_notes
 from dpal.errors import DataError, LedgerError
 from dpal.files.artifacts import RECORD, CampaignFolder
@@ -149,7 +149,7 @@ def test_notes_lie_in_confidential_files_alone(ended):
 def test_an_earlier_selection_that_was_altered_stops_the_campaign(config, monkeypatch):
     """The second query's aim comes from it; both the ledger and the file say so."""
     heard = told(monkeypatch)
-    real = thresholds.confirm_threshold
+    real = noisy_threshold_search.confirm_threshold
 
     def crash_at_the_second(*given, **named):
         if len(heard) == 2:

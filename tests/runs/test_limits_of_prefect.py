@@ -37,4 +37,4 @@ def test_every_flow_brings_the_owners_list(forked, module):
 
 
 def test_the_library_alone_has_no_list(forked):
-    assert host_after(forked, "dpal.runs.start_model") == "Host"
+    assert host_after(forked, "dpal.runs.improvement_start_model") == "Host"

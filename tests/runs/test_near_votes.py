@@ -20,7 +20,7 @@ from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.near_records import NearRecords
 from dpal.audit.votes import near_findings
 from dpal.canonical import plain
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.verify import verify_certificate
 from dpal.config.campaign import parse_config
 from dpal.config.pate import parse_pate
@@ -28,13 +28,13 @@ from dpal.data.labeling_state import read_labels
 from dpal.errors import ConfigError, LedgerError, ParameterError, PlanRejected
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.release_records import release_from
+from dpal.ledger.release_json import release_from
 from dpal.planning.voting_plan import VotingPlan, certify_voting, least_sigma
 from dpal.privacy import Unit
 from dpal.randomness import secure
-from dpal.runs.ballot_tables import read_released
-from dpal.runs.ensemble import Ensemble, plan_ensemble
+from dpal.runs.ballot_and_label_tables import read_released
 from dpal.runs.near_votes import campaign_counts, count_near, near_rule
+from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from tests.flows.voting import campaign_settings, certificate, entries, releases, settings
 from tests.runs.killed_as_written import killed_as_written
 from tests.variants import quick_and_slow

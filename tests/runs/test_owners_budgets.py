@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.verify import verify_certificate
 from dpal.config.pate import parse_pate
 from dpal.errors import ConfigError, DataError
 from dpal.ledger.entries import EntryKind
-from dpal.runs.ballot_tables import read_released
-from dpal.runs.ensemble import plan_ensemble
+from dpal.runs.ballot_and_label_tables import read_released
+from dpal.runs.prepare_ensemble import plan_ensemble
 from tests.flows.voting import certificate, entries, releases, settings, write_data
 
 OWNERS = [f"site-{number}" for number in range(6)]

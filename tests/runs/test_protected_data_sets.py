@@ -18,7 +18,7 @@ import pytest
 import dpal
 from dpal.accounting.events import VALIDATION
 from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.kinds.campaign import CAMPAIGN, _unpaid_figures
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.runtime import RuntimeConfig
@@ -29,12 +29,12 @@ from dpal.ledger.data_set_registry import Added
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_records import release_from
+from dpal.ledger.release_json import release_from
 from dpal.models.build_model import build_model
 from dpal.privacy import Adjacency, Unit
 from dpal.runs import phase_measuring
-from dpal.runs.data_sets import add_block, register_data_set
 from dpal.runs.prepare_campaign import hold_budget, prepare
+from dpal.runs.register_data_sets import add_block, register_data_set
 from dpal.training.evaluation import probabilities
 from dpal.training.noisy_metrics import confusion_counts
 from tests.conftest import PUBLIC, WIDTH, having, nothing_released, write_blobs

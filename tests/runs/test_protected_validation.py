@@ -19,9 +19,9 @@ import torch
 
 import dpal
 from dpal.accounting.events import VALIDATION
-from dpal.accounting.measured_counts import SCORE_BINS
-from dpal.audit.attack_plan import Effort
-from dpal.certificate.checks import CheckOutcome, any_failed
+from dpal.accounting.validation_count_sensitivity import SCORE_BINS
+from dpal.audit.attack_campaign import Effort
+from dpal.certificate.check_outcome import CheckOutcome, any_failed
 from dpal.certificate.kinds.campaign import CAMPAIGN, _dear_figures, _unpaid_figures
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import parse_config
@@ -31,11 +31,11 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_records import release_from
+from dpal.ledger.release_json import release_from
 from dpal.planning.campaign_spec import ThresholdStart
 from dpal.planning.certify_campaign import certify_plan
 from dpal.planning.explain_campaign import explain_campaign
-from dpal.runs import audit_by_attacks, other_measurements, phase_measuring
+from dpal.runs import audit_by_attacks, phase_measuring, validation_reuse_warning
 from dpal.runs.campaign import Campaign
 from dpal.runs.kinds import parse_any
 from dpal.runs.phase_training import load_model
@@ -326,7 +326,7 @@ def test_other_kinds_ask_for_public_records(workplace):
 def test_campaigns_on_the_same_file_are_told_what_its_records_may_lose(folder, monkeypatch):
     """Each has its own promise; nothing else adds them up."""
     said: list[str] = []
-    monkeypatch.setattr(other_measurements, "notify", said.append)
+    monkeypatch.setattr(validation_reuse_warning, "notify", said.append)
     again = parse_config(values(name="again", **ALONE))
     prepare_campaign(again)
     prepare_campaign(parse_config(values()))
@@ -340,7 +340,7 @@ def test_campaigns_on_the_same_file_are_told_what_its_records_may_lose(folder, m
 def test_who_measures_openly_on_the_same_file_is_named(workplace, monkeypatch):
     dpal.run(parse_config(values(name="openly", validation=dict(PUBLIC), **ALONE)))
     said: list[str] = []
-    monkeypatch.setattr(other_measurements, "notify", said.append)
+    monkeypatch.setattr(validation_reuse_warning, "notify", said.append)
     prepare_campaign(parse_config(values(**ALONE)))
     (told,) = said
     assert "openly" in told and "by" not in told.split()

@@ -10,17 +10,17 @@ import pytest
 
 import dpal
 from dpal.canonical import plain
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import parse_config
 from dpal.config.pate import PateConfig, parse_pate
 from dpal.errors import ConfigError, DpalError, LabelError, LedgerError, PlanRejected
 from dpal.ledger.entries import EntryKind
 from dpal.planning.voting_plan import least_sigma
-from dpal.runs.ballot_tables import read_ballots_file, read_public_answers, read_released
-from dpal.runs.ensemble import Ensemble, plan_ensemble
+from dpal.runs.ballot_and_label_tables import read_ballots_file, read_public_answers, read_released
 from dpal.runs.pate_use_cases import VotingRuns
+from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from dpal.voting.ballots import Choices
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 from dpal.voting.public_consensus import release_by_consensus
 from tests.conftest import mislabel, nothing_released, write_blobs
 from tests.flows.voting import campaign_settings, certificate, entries, releases, settings
@@ -29,7 +29,7 @@ from tests.runs.killed_as_written import kill_voting
 TEACHERS = 30
 CONSENSUS = {"queries": 80, "objections": 6}
 DRAWN = "dpal.runs.vote_account.release_by_consensus"
-ASKED = "dpal.runs.ensemble_votes.public_answers"
+ASKED = "dpal.runs.release_votes.public_answers"
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from dpal.config.pate import parse_pate
 from dpal.errors import ConfigError, LabelError, ParameterError
 from dpal.ledger.entries import EntryKind
 from dpal.models.build_model import build_model
-from dpal.runs.asked_queries import answers_until, asked_in, asked_rows
-from dpal.runs.ensemble import Ensemble, plan_ensemble
+from dpal.runs.choose_queries import answers_until, asked_in, asked_rows
+from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from dpal.runs.query_rounds import CHOOSER, choose_queries, train_chooser
 from dpal.runs.student import student_from
 from dpal.runs.teachers import load_inputs, scores_of

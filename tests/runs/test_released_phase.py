@@ -11,7 +11,7 @@ import pytest
 import dpal
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.canonical import file_digest
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate, sealed_certificate, to_text
 from dpal.config.campaign import RuntimeConfig
 from dpal.config.runtime import RunConfig
@@ -22,13 +22,13 @@ from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency, Unit
 from dpal.runs import campaign_use_cases, write_certificate
-from dpal.runs.campaign_start import find_earlier
-from dpal.runs.data_sets import register_data_set
 from dpal.runs.execute import end
 from dpal.runs.host import Host
+from dpal.runs.improvement_start_model import finished_folder
 from dpal.runs.make_report import report_of
+from dpal.runs.plan_new_campaign import find_earlier
+from dpal.runs.register_data_sets import register_data_set
 from dpal.runs.released_phase import is_complete, reached, released_phase, stopped_early
-from dpal.runs.start_model import finished_folder
 from tests.conftest import write_blobs
 from tests.runs.misled import BEST, BOUGHT, SCHEDULE, Leaving, Misled, stopping, worsening
 

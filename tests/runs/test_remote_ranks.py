@@ -19,13 +19,13 @@ import yaml
 from torch import Tensor
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
-from dpal.config.guarded import guarded_settings
+from dpal.config.guarded_settings import guarded_settings
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.watch import parse_watch
+from dpal.data.labeled_records import LabeledSet, load_labeled, load_labeled_rows
 from dpal.data.process_share import Share
-from dpal.data.records import LabeledSet, load_labeled, load_labeled_rows
 from dpal.errors import ConfigError, DpalError, HelperRefused
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore

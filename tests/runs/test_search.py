@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import dpal
 from dpal.accounting.events import FIGURES, TRIAL, VALIDATION, PhaseExposure
 from dpal.canonical import plain
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.evidence import evidence_from
 from dpal.certificate.kinds.campaign import _unpaid_figures, _unpaid_trials
 from dpal.certificate.sentences import STATEMENTS, statements_about
@@ -25,11 +25,11 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_records import release_from
+from dpal.ledger.release_json import release_from
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.certify_campaign import certified_plan, certify_plan
 from dpal.planning.explain_campaign import explain_campaign
-from dpal.runs import phase_training, search_settings
+from dpal.runs import phase_training, private_settings_search
 from dpal.runs.phase_training import start_over
 from dpal.runs.prepare_campaign import prepare
 from tests.conftest import small_spec, small_values, write_blobs
@@ -107,7 +107,7 @@ def test_phase_0_starts_from_its_model_with_its_settings(workplace, monkeypatch)
         seen.append((training.name, training.optimizer, weights))
         return real(campaign, training, steps, monitor)
 
-    for module in (phase_training, search_settings):
+    for module in (phase_training, private_settings_search):
         monkeypatch.setattr(module, "make_steps", watched)
     folder = dpal.run(settings(search={"trials": [{"learning_rate": 1e-4}], "epochs": 3}))
     names = [name for name, _, _ in seen]
@@ -133,9 +133,9 @@ def test_a_kill_repeats_no_trial(workplace, monkeypatch, moment):
     """What a trial released stays what it is; only what was not committed is made anew."""
     config = settings(validation=PROTECTED)
     module, name = {
-        "trained": (search_settings, "figures_of"),
-        "measured": (search_settings, "as_metrics"),
-        "chosen": (search_settings, "write_text"),
+        "trained": (private_settings_search, "figures_of"),
+        "measured": (private_settings_search, "as_metrics"),
+        "chosen": (private_settings_search, "write_text"),
     }[moment]
     real = getattr(module, name)
     calls = []
@@ -168,7 +168,7 @@ def run_until(monkeypatch: pytest.MonkeyPatch, config: CampaignConfig, name: str
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(search_settings, name, dies)
+        patch.setattr(private_settings_search, name, dies)
         with pytest.raises(Killed):
             dpal.run(config)
 
@@ -209,7 +209,7 @@ def test_a_trial_that_lost_its_checkpoint_can_be_paid_again(workplace, monkeypat
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(search_settings, "make_steps", dies)
+        patch.setattr(private_settings_search, "make_steps", dies)
         with pytest.raises(Killed):
             dpal.run(config)
     (checkpoint,) = Path("artifacts/small/phase-0/trial-1/checkpoints").rglob("*.safetensors")

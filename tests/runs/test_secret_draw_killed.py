@@ -8,7 +8,7 @@ import pytest
 
 import dpal
 from dpal.acquisition.selection import select_by_coins
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs import select_records

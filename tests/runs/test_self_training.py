@@ -13,7 +13,7 @@ import pytest
 
 import dpal
 from dpal.accounting.renyi_filter import RenyiFilter
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.sentences import WHO_WAS_DRAWN
 from dpal.config.campaign import parse_config
 from dpal.config.runtime import RuntimeConfig
@@ -25,7 +25,7 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency, Unit
 from dpal.runs import labeling
-from dpal.runs.data_sets import register_data_set
+from dpal.runs.register_data_sets import register_data_set
 from tests.conftest import CLASSES, small_values, write_blobs
 from tests.variants import quick_and_slow
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import parse_config
 from dpal.config.runtime import ModelLayout
 from dpal.errors import ConfigError
 from dpal.ledger.attempt_checkpoints import ReservedSteps
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.training.distributed.leading_state import LeadingState
+from dpal.training.distributed.sharded_checkpoints import LeadingState
 from dpal.training.distributed.worker_pool import WorkerPool
 from tests.conftest import small_values
 from tests.variants import quick_and_slow

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.config.pate import parse_pate
-from dpal.data import grouped_pool, readers
+from dpal.data import pool_by_teacher, readers
 from dpal.data.partitions import read_parts
 from dpal.ledger.folder_lock import lock_folder
 from dpal.runs import teachers
-from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.ensemble_hold import hold_ensemble
-from dpal.runs.ensemble_votes import release_labels
+from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
+from dpal.runs.release_votes import release_labels
 from dpal.runs.teachers import TEACHERS, deal_records, train_teachers
 from tests.flows.voting import settings, write_data
 
@@ -67,7 +67,7 @@ def test_the_pool_is_read_once_for_all_teachers_and_its_copy_is_gone(monkeypatch
         read.append(tuple(columns))
         return real(source, columns)
 
-    for module in (grouped_pool, teachers):
+    for module in (pool_by_teacher, teachers):
         monkeypatch.setattr(module, "raw_batches", counted)
     train_teachers(ensemble)
     assert read == [("features", "label")]

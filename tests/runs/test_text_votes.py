@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import parse_config
 from dpal.config.pate import parse_pate
-from dpal.runs.ballot_tables import read_released
-from dpal.runs.ensemble import plan_ensemble
+from dpal.runs.ballot_and_label_tables import read_released
+from dpal.runs.prepare_ensemble import plan_ensemble
 
 pytestmark = pytest.mark.slow  # MiniLM reads 800 texts
 

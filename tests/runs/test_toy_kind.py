@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate, sealed_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import PlanRejected, RecordsRegistered

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig
 from dpal.data.labeling_state import read_labels

@@ -18,7 +18,7 @@ import pytest
 import dpal
 from dpal.accounting.events import VALIDATION
 from dpal.accounting.renyi_filter import RenyiFilter
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.data import DataConfig
@@ -33,12 +33,12 @@ from dpal.ledger.data_set_accounts import Limit
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.privacy import Adjacency, Unit
-from dpal.runs import other_measurements
-from dpal.runs.data_sets import register_data_set
+from dpal.runs import validation_reuse_warning
 from dpal.runs.kinds import parse_any
-from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.measured_validation_overlap import measured_on
 from dpal.runs.prepare_campaign import prepare, prepare_campaign
-from dpal.runs.validation_set_overlap import measured_on
+from dpal.runs.register_data_sets import register_data_set
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting
 
@@ -297,7 +297,7 @@ def test_a_pool_without_groups_is_refused(workplace):
 
 def test_campaigns_that_hold_out_of_the_same_pool_are_told_what_is_lost(folder, monkeypatch):
     said: list[str] = []
-    monkeypatch.setattr(other_measurements, "notify", said.append)
+    monkeypatch.setattr(validation_reuse_warning, "notify", said.append)
     prepare_campaign(parse_config(values(name="again")))
     (told,) = said
     assert "small" in told.split() and "pool.parquet" in told

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.verify import verify_certificate
 from dpal.config.vote import parse_vote
 from dpal.errors import ConfigError, DataError, LedgerError, ParameterError

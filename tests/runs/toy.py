@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save
 
 from dpal.accounting.events import Charge, NoisyMoments, Release
-from dpal.config.guarded import Guarded
+from dpal.config.guarded_settings import Guarded
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.data.sources import Role, open_source
 from dpal.features.spec import ExtractorSpec

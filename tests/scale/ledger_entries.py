@@ -32,11 +32,11 @@ from dpal.errors import LedgerError
 from dpal.ledger.data_set_accounts import Basis, BlockShare, register_body
 from dpal.ledger.data_set_limits import DataHold, admit
 from dpal.ledger.entries import Entry, EntryKind, seal_entry
-from dpal.ledger.entries_so_far import EntriesSoFar
 from dpal.ledger.hold_entry import hold_body
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.release_records import release_record
+from dpal.ledger.release_json import release_record
 from dpal.ledger.schema_version import ENTRIES
+from dpal.ledger.verified_entries import EntriesSoFar
 from dpal.privacy import Accountant
 from tests.ledger.owning import LIMIT
 from tests.ledger.releasing import PLAN

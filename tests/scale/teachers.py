@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
-from dpal.config.teachers import TeachersConfig
-from dpal.data.grouped_pool import GroupedPool, made_of, write_grouped
+from dpal.config.pate_sections import TeachersConfig
 from dpal.data.partitions import read_parts, write_parts
+from dpal.data.pool_by_teacher import GroupedPool, made_of, write_grouped
 from dpal.data.sources import Role, Source, open_source
 from dpal.labels import Task
 from dpal.models.build_model import build_model

@@ -22,7 +22,7 @@ from fsspec.core import url_to_fs
 from pydantic import ValidationError
 
 import dpal
-from dpal.certificate.checks import any_failed
+from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import parse_config
 from dpal.data.file_shards import shard_batches, shards_of
 from dpal.data.inspect_rows import inspect

@@ -10,11 +10,11 @@ from mlflow.entities import Run
 
 from dpal.errors import LedgerError, TrainingStopped
 from dpal.ledger.folder_lock import lock_folder
+from tasks.generic_steps import advance, certify, prepare, tracked
 from tasks.tracking.mlflow_ledger import SPENT
 from tasks.tracking.whole_runs import track_finished, track_spent, whole_run_tracked
-from tasks.whole_run import advance, certify, prepare, tracked
 from tasks.write_reports import write_report
-from tests.tasks.test_whole_run import config as config  # a fixture
+from tests.tasks.test_generic_steps import config as config  # a fixture
 
 
 def runs_in_mlflow() -> list[Run]:

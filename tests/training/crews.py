@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from dpal.data.labeled_records import LabeledSet
 from dpal.data.process_share import Share
-from dpal.data.records import LabeledSet
 from dpal.errors import DataError
 from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec

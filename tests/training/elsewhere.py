@@ -20,8 +20,8 @@ from torch import nn
 from dpal.data.process_share import Share
 from dpal.errors import DpalError
 from dpal.planning.campaign_spec import OptimizerSpec
+from dpal.planning.phases_json import read_phases
 from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe
-from dpal.planning.written_phases import read_phases
 from dpal.training.distributed.messages import Job, Loader
 from dpal.training.distributed.remote_messages import HelperGreeting
 from dpal.training.distributed.remote_worker import OpenedShare, help_training, join_training

@@ -14,8 +14,8 @@ from safetensors.torch import load
 from scipy import stats
 from torch import Tensor, nn
 
+from dpal.data.labeled_records import LabeledSet
 from dpal.data.process_share import Share
-from dpal.data.records import LabeledSet
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase
@@ -23,7 +23,7 @@ from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.randomness import BitSource, secure
 from dpal.training.distributed import worker
-from dpal.training.distributed.leading_state import LeadingState
+from dpal.training.distributed.sharded_checkpoints import LeadingState
 from dpal.training.distributed.worker_pool import WorkerPool, in_memory
 from dpal.training.train_phase import train_dp_sgd
 from dpal.training.training_state import TrainingState, Written

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.labels import Task
 from dpal.models.architectures import ARCHITECTURES
 from dpal.models.build_model import build_model

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.architectures import ARCHITECTURES
 from dpal.planning.training_recipe import Augmentation, Precision, Recipe

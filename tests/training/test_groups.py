@@ -15,8 +15,8 @@ from torch import nn
 
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import TRAINING, Charge, PhaseExposure, Release
+from dpal.data.labeled_records import LabeledSet
 from dpal.data.process_share import Share
-from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.architectures import ARCHITECTURES

@@ -13,14 +13,14 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
 from dpal.config.campaign import parse_config
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.mechanisms.head_statistics import CONSTANT, HeadStatistics, HeadSums, with_constant
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_spec import CampaignSpec, Groups, ProtectedValidation
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.linear_head import HeadKind, LinearHead
+from dpal.planning.linear_head_spec import HeadKind, LinearHead
 from dpal.privacy import Unit
 from dpal.training import linear_heads
 from dpal.training.linear_heads import FeatureFrame, LinearHeadFit, frame_of, solve

@@ -9,11 +9,11 @@ import pytest
 from scipy.special import expit
 
 from dpal.accounting.events import NoisyFigures
-from dpal.accounting.measured_counts import MeasuredCounts
+from dpal.accounting.validation_count_sensitivity import MeasuredCounts
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.privacy import Adjacency
-from dpal.training.headline_spread import SpreadUnit, spread_of
+from dpal.training.headline_variance import SpreadUnit, spread_of
 from dpal.training.metrics import headline_terms
 from dpal.training.noisy_metrics import confusion_counts, label_counts
 from dpal.training.noisy_validation_counts import (

@@ -9,7 +9,7 @@ from dpal.accounting.events import NoisyFigures
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.mechanisms.gaussian_counts import gaussian_counts
-from dpal.training.model_worth import model_worth
+from dpal.training.gain_over_majority import model_worth
 from dpal.training.noisy_metrics import confusion_counts, noisy_accuracy
 from dpal.training.protected_worth import worth_of_classes
 

@@ -10,13 +10,13 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from dpal.accounting.events import NoisyFigures
-from dpal.accounting.measured_counts import MeasuredCounts
+from dpal.accounting.validation_count_sensitivity import MeasuredCounts
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.privacy import Adjacency
-from dpal.training.headline_spread import SpreadUnit, spread_of, spread_unit
+from dpal.training.gain_over_majority import model_worth
+from dpal.training.headline_variance import SpreadUnit, spread_of, spread_unit
 from dpal.training.metrics import evaluation_metrics, headline_terms
-from dpal.training.model_worth import model_worth
 from dpal.training.noisy_metrics import label_counts, noisy_f1, noisy_recalls, ratio_of
 from dpal.training.noisy_validation_counts import (
     ReleasedCounts,

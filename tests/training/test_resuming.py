@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, load_file
 
 from dpal.accounting.cohort_spending import Accountant
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.errors import LedgerError
 from dpal.files import atomic_writes
 from dpal.ledger.entries import EntryKind

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 from dpal.accounting.events import NoisyFigures
-from dpal.accounting.measured_counts import SCORE_BINS, MeasuredCounts
+from dpal.accounting.validation_count_sensitivity import SCORE_BINS, MeasuredCounts
 from dpal.labels import Task
 from dpal.mechanisms.gaussian_counts import gaussian_counts
 from dpal.planning.measured_phases import expected_auc_half_width

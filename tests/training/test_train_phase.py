@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec

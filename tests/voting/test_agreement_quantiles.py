@@ -10,7 +10,7 @@ import pytest
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.voting_rule import AGREEMENT_QUANTILES, VotingRule, summary_event
 from dpal.errors import ParameterError
-from dpal.planning.vote_cost_bound import require_shares
+from dpal.planning.choose_cost_bound import require_shares
 from dpal.randomness import secure
 from dpal.voting.agreement_quantiles import (
     noisy_quantiles,

@@ -16,7 +16,7 @@ from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import DataError, DpalError
 from dpal.voting.ballots import Ballots, Choices, cast_of, require_fitting, truncated, votes_for
-from dpal.voting.draw_from_votes import release
+from dpal.voting.draw_noisy_outcomes import release
 from tests.conftest import RepeatableBits, nothing_released, owner_reads
 
 GOLDEN = json.loads(

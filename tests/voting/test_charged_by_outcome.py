@@ -25,7 +25,7 @@ from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.charged_by_outcome import release_charged_by_outcome
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 from tests.accounting.votes.test_worst_winner import law, moved, partitions
 from tests.conftest import nothing_released
 

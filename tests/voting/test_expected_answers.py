@@ -14,7 +14,7 @@ from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
 from dpal.training.label_metrics import label_figures
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_from_votes import UNANSWERED, release
+from dpal.voting.draw_noisy_outcomes import UNANSWERED, release
 from dpal.voting.expected_answers import expected_answers
 from tests.conftest import RepeatableBits
 

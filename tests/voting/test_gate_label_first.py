@@ -15,7 +15,7 @@ from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import BudgetExceeded, DataError, ParameterError
 from dpal.voting.ballots import Ballots
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 from dpal.voting.gate_label_first import Dependencies, release_with_gate
 from tests.conftest import RepeatableBits, nothing_released
 

@@ -11,7 +11,7 @@ from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 from dpal.voting.individual_budgets import release_by_budgets
 
 TEACHERS, SIZE = 9, 6

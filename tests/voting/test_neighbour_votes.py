@@ -15,7 +15,7 @@ from dpal.accounting.events import VOTING, Charge, Release
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency, PrivacyTarget
 from dpal.randomness import secure
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 from dpal.voting.neighbour_votes import (
     NeighbourVotes,
     VotingRecords,

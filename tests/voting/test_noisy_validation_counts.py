@@ -27,7 +27,7 @@ from dpal.mechanisms.gaussian import resolution
 from dpal.planning.voting_plan import VotingSpec, certify_voting, least_sigma
 from dpal.privacy import Accountant, PrivacyTarget
 from dpal.voting.ballots import Ballots, Choices, surest
-from dpal.voting.draw_from_votes import release
+from dpal.voting.draw_noisy_outcomes import release
 from tests.variants import quick_and_slow
 
 FALSE_ALARM = 1e-6

@@ -24,7 +24,7 @@ from dpal.privacy import Adjacency
 from dpal.randomness import BitSource, secure
 from dpal.voting import public_consensus
 from dpal.voting.ballots import Choices
-from dpal.voting.draw_from_votes import UNANSWERED
+from dpal.voting.draw_noisy_outcomes import UNANSWERED
 from dpal.voting.public_consensus import objections_to, release_by_consensus
 from tests.conftest import nothing_released
 from tests.variants import quick_and_slow

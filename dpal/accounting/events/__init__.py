@@ -9,17 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpal.accounting.events.charged_releases import FIGURES as FIGURES
-from dpal.accounting.events.charged_releases import GUIDANCE as GUIDANCE
-from dpal.accounting.events.charged_releases import NEVER_SELECTED as NEVER_SELECTED
-from dpal.accounting.events.charged_releases import SELECTION as SELECTION
-from dpal.accounting.events.charged_releases import TRAINING as TRAINING
-from dpal.accounting.events.charged_releases import TRIAL as TRIAL
-from dpal.accounting.events.charged_releases import VALIDATION as VALIDATION
-from dpal.accounting.events.charged_releases import VOTING as VOTING
-from dpal.accounting.events.charged_releases import Charge as Charge
-from dpal.accounting.events.charged_releases import Release as Release
-from dpal.accounting.events.charged_releases import scale_sampling_rate as scale_sampling_rate
 from dpal.accounting.events.cost_bounded_votes import CostBoundedVotes as CostBoundedVotes
 from dpal.accounting.events.discrete_laplace import LAPLACE_GRID as LAPLACE_GRID
 from dpal.accounting.events.discrete_laplace import PURE_EPSILONS as PURE_EPSILONS
@@ -35,6 +24,17 @@ from dpal.accounting.events.noisy_threshold import NoisyThreshold as NoisyThresh
 from dpal.accounting.events.noisy_votes import NoisyVotes as NoisyVotes
 from dpal.accounting.events.plurality_votes import PluralityVotes as PluralityVotes
 from dpal.accounting.events.randomized_response import RandomizedResponse as RandomizedResponse
+from dpal.accounting.events.releases_and_charges import FIGURES as FIGURES
+from dpal.accounting.events.releases_and_charges import GUIDANCE as GUIDANCE
+from dpal.accounting.events.releases_and_charges import NEVER_SELECTED as NEVER_SELECTED
+from dpal.accounting.events.releases_and_charges import SELECTION as SELECTION
+from dpal.accounting.events.releases_and_charges import TRAINING as TRAINING
+from dpal.accounting.events.releases_and_charges import TRIAL as TRIAL
+from dpal.accounting.events.releases_and_charges import VALIDATION as VALIDATION
+from dpal.accounting.events.releases_and_charges import VOTING as VOTING
+from dpal.accounting.events.releases_and_charges import Charge as Charge
+from dpal.accounting.events.releases_and_charges import Release as Release
+from dpal.accounting.events.releases_and_charges import scale_sampling_rate as scale_sampling_rate
 from dpal.accounting.events.secret_draw import SecretDraw as SecretDraw
 from dpal.accounting.events.skellam_scaled_votes import SkellamScaledCounts as SkellamScaledCounts
 from dpal.accounting.events.skellam_scaled_votes import (

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpal.accounting.rdp import ORDERS, Curve
-from dpal.accounting.step_curves import (
+from dpal.accounting.single_step_curves import (
     Direction,
     DpEvent,
     Losses,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dpal.accounting.rdp import ORDERS, Curve
-from dpal.accounting.step_curves import (
+from dpal.accounting.single_step_curves import (
     Direction,
     DpEvent,
     Gaussian,

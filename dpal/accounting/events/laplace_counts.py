@@ -8,7 +8,7 @@ from typing import Self
 from dpal import check
 from dpal.accounting.events.discrete_laplace import PURE_EPSILONS, Laplace
 from dpal.accounting.events.event import Event
-from dpal.accounting.step_curves import MechanismStep, PrivacyLossDistribution
+from dpal.accounting.single_step_curves import MechanismStep, PrivacyLossDistribution
 from dpal.canonical import written_as
 from dpal.privacy import Adjacency
 

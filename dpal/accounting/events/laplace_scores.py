@@ -11,7 +11,7 @@ import numpy as np
 from dpal import check
 from dpal.accounting.events.discrete_laplace import PURE_EPSILONS, Laplace
 from dpal.accounting.events.event import Cells, Event
-from dpal.accounting.step_curves import MechanismStep
+from dpal.accounting.single_step_curves import MechanismStep
 
 
 @dataclass(frozen=True, kw_only=True)

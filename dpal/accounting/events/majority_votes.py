@@ -12,9 +12,9 @@ import scipy
 from dpal import check
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
-from dpal.accounting.step_curves import Gaussian, MechanismStep
-from dpal.accounting.votes.checked_counts import counts_multiplier, require_check
+from dpal.accounting.single_step_curves import Gaussian, MechanismStep
 from dpal.accounting.votes.majority import Answers, worst_divergence
+from dpal.accounting.votes.noisy_threshold_check import counts_multiplier, require_check
 from dpal.privacy import Adjacency
 
 MOST_TEACHERS = 10_000  # whose answers are charged by exact tables

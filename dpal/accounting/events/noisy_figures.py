@@ -8,7 +8,7 @@ from typing import Self
 
 from dpal import check
 from dpal.accounting.events.event import Event
-from dpal.accounting.step_curves import Gaussian, MechanismStep
+from dpal.accounting.single_step_curves import Gaussian, MechanismStep
 from dpal.canonical import written_as
 
 

@@ -12,7 +12,7 @@ import scipy
 
 from dpal import check
 from dpal.accounting.events.event import Cells, Event
-from dpal.accounting.step_curves import Gaussian, Losses, MechanismStep
+from dpal.accounting.single_step_curves import Gaussian, Losses, MechanismStep
 from dpal.canonical import written_as
 
 

@@ -9,7 +9,7 @@ from typing import Self
 from dpal import check
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import Curve
-from dpal.accounting.step_curves import DpEvent, Gaussian, MechanismStep
+from dpal.accounting.single_step_curves import DpEvent, Gaussian, MechanismStep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ import numpy as np
 from dpal import check
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
-from dpal.accounting.step_curves import Gaussian, MechanismStep
-from dpal.accounting.votes.checked_counts import counts_multiplier, require_check
-from dpal.accounting.votes.second_winner import second_winner
+from dpal.accounting.single_step_curves import Gaussian, MechanismStep
+from dpal.accounting.votes.noisy_threshold_check import counts_multiplier, require_check
+from dpal.accounting.votes.recheck_worst_winner import second_winner
 from dpal.accounting.votes.worst_winner import MOST_PLURALITY_TEACHERS, Winners, worst_winner
 from dpal.privacy import Adjacency
 

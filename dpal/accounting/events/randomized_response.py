@@ -10,7 +10,7 @@ from typing import Self
 
 from dpal import check
 from dpal.accounting.events.event import Answer, Outcome
-from dpal.accounting.step_curves import Direction
+from dpal.accounting.single_step_curves import Direction
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 

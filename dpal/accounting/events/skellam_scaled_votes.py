@@ -13,7 +13,7 @@ from dpal.accounting.events.cost_bounded_votes import LEAST_DELTA, ApproximateDp
 from dpal.accounting.events.event import Event
 from dpal.accounting.events.skellam_votes import LEAST_SIGMA
 from dpal.accounting.rdp import ORDERS, Curve, to_epsilon
-from dpal.accounting.step_curves import Losses, MechanismStep
+from dpal.accounting.single_step_curves import Losses, MechanismStep
 from dpal.accounting.votes.scaled_ballots import (
     MOST_SCALED_SIGMA,
     moved_answers,

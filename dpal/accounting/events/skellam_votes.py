@@ -12,7 +12,7 @@ import scipy
 from dpal import check
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
-from dpal.accounting.step_curves import (
+from dpal.accounting.single_step_curves import (
     Direction,
     DpEvent,
     Losses,

@@ -3,8 +3,8 @@
 `data_independent` and `sharpened` hold for all votes and are what is reserved and certified.
 `exact` and `papernot` depend on the votes that were cast: their numbers are private
 themselves, they may not decide how many queries are asked, and `papernot` holds in one
-direction only. `dpal.voting.cost_bounded` releases such a number with noise, at a price
-(`sanitized`).
+direction only. `dpal.voting.release_within_cost_bound` releases such a number with noise, at a
+price (`sanitized`).
 
 Source: docs/voting.md; the published bound in `dpal.accounting.votes.papernot`.
 """
@@ -109,8 +109,8 @@ def analyse(
     require_votes(rule, votes)
     if mode is Mode.SANITIZED:
         raise ParameterError(
-            "a sanitized cost is drawn once and charged (dpal.voting.cost_bounded); it cannot be "
-            "looked at beforehand"
+            "a sanitized cost is drawn once and charged "
+            "(dpal.voting.release_within_cost_bound); it cannot be looked at beforehand"
         )
     epsilons, best = [], []
     for converted in _converted(rule, votes, mode, orders, _slack(orders, delta, conversion)):

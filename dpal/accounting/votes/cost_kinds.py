@@ -16,7 +16,8 @@ class Mode(StrEnum):
     PAPERNOT: the published data-dependent bound.
     EXACT: by the law of the released answers, for the votes that were cast.
     SANITIZED: a data-dependent cost that is told with noise, and charged for that: answers leave
-      only if it is within a limit set before (`dpal.voting.cost_bounded`). Not added up here.
+      only if it is within a limit set before (`dpal.voting.release_within_cost_bound`). Not added
+      up here.
     """
 
     DATA_INDEPENDENT = "data_independent"

@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpal.accounting.votes.checked_counts import log_checks
+from dpal.accounting.votes.noisy_threshold_check import log_checks
 
 Floats = NDArray[np.float64]
 

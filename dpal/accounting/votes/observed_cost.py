@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.votes import papernot
-from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.lead_costs import lead_costs
 from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
+from dpal.accounting.votes.noisy_cost_bound import CostBound
 from dpal.accounting.votes.query_costs import answer_costs, query_curve
 from dpal.accounting.votes.smooth_sensitivity import (
     WinnerCost,

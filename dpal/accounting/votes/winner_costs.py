@@ -20,8 +20,8 @@ import scipy
 from numpy.typing import NDArray
 
 from dpal import check
-from dpal.accounting.votes.checked_counts import log_checks
 from dpal.accounting.votes.mechanisms import Confidence
+from dpal.accounting.votes.noisy_threshold_check import log_checks
 from dpal.accounting.votes.winner_chances import Moves, histograms_of, moves_of, off_by
 from dpal.errors import ParameterError
 

@@ -25,17 +25,25 @@ from dpal.accounting.events import (
     Release,
     to_record,
 )
-from dpal.accounting.measured_counts import MeasuredCounts
-from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
+from dpal.accounting.secret_draws_amplification import (
+    LEAST_ENTROPY,
+    entropy_of_draw,
+    exceeding_chance,
+)
 from dpal.accounting.validation_cohort import about_validation
-from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
-from dpal.certificate.checks import Check, check_from_faults
+from dpal.accounting.validation_count_sensitivity import MeasuredCounts
+from dpal.certificate.check_outcome import Check, check_from_faults
+from dpal.certificate.check_seal_and_entries import (
+    check_entries,
+    check_releases,
+    foreign_plan_faults,
+)
 from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
-from dpal.certificate.fitted_heads import fitted_statement, unsound_fits
-from dpal.certificate.kinds.every_kind import CertificateKind
-from dpal.certificate.planned_gates import unsound_gates
-from dpal.certificate.promise import is_paper
+from dpal.certificate.fitted_head_checks import fitted_statement, unsound_fits
+from dpal.certificate.hidden_gate_checks import unsound_gates
+from dpal.certificate.kinds.certificate_kind import CertificateKind
+from dpal.certificate.promise_checks import is_paper
 from dpal.certificate.read_and_seal import is_same_json
 from dpal.certificate.recomputed_epsilons import (
     SAME_ENGINE,
@@ -52,8 +60,8 @@ from dpal.certificate.sentences import (
 from dpal.errors import CertificateError
 from dpal.labels import Task
 from dpal.ledger.entries import Entry
-from dpal.ledger.release_and_stop_rules import is_stopped, released_index
-from dpal.ledger.release_records import release_from
+from dpal.ledger.model_choice_and_stopping import is_stopped, released_index
+from dpal.ledger.release_json import release_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 _MEASURED = NoisyFigures.mechanism

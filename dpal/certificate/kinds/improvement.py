@@ -23,13 +23,13 @@ from dpal.accounting.prior_spend import (
 )
 from dpal.canonical import digest
 from dpal.certificate.check_against import Model
-from dpal.certificate.check_document import check_entries, check_releases
-from dpal.certificate.checks import Check, CheckOutcome, check_from_faults, unchecked
+from dpal.certificate.check_outcome import Check, CheckOutcome, check_from_faults, unchecked
+from dpal.certificate.check_seal_and_entries import check_entries, check_releases
 from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.kinds.campaign import CAMPAIGN
-from dpal.certificate.kinds.every_kind import CertificateKind
-from dpal.certificate.promise import is_paper, pool_size_of
+from dpal.certificate.kinds.certificate_kind import CertificateKind
+from dpal.certificate.promise_checks import is_paper, pool_size_of
 from dpal.certificate.read_and_seal import is_same_json, parse_entry
 from dpal.certificate.recomputed_epsilons import SAME_ENGINE
 from dpal.certificate.sentences import statements
@@ -38,7 +38,7 @@ from dpal.ledger.chain import verify_chain
 from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
 from dpal.ledger.hold_entry import before_from, before_record
-from dpal.ledger.release_records import release_record
+from dpal.ledger.release_json import release_record
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 CHOSEN = {

@@ -7,11 +7,15 @@ from typing import Any
 
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.canonical import digest
-from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
-from dpal.certificate.checks import Check, check_from_faults
+from dpal.certificate.check_outcome import Check, check_from_faults
+from dpal.certificate.check_seal_and_entries import (
+    check_entries,
+    check_releases,
+    foreign_plan_faults,
+)
 from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
-from dpal.certificate.kinds.every_kind import CertificateKind
+from dpal.certificate.kinds.certificate_kind import CertificateKind
 from dpal.certificate.read_and_seal import is_same_json
 from dpal.certificate.recomputed_epsilons import SAME_ENGINE, by_dp_accounting
 from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, statements

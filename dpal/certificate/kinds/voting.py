@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from dpal.accounting.budget_cohorts import about_budget, budget_cohort
 from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
-from dpal.accounting.votes.cost_bound import CostBound
+from dpal.accounting.teacher_budget_cohorts import about_budget, budget_cohort
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.near_records import NearRecords, require_near
+from dpal.accounting.votes.noisy_cost_bound import CostBound
 from dpal.accounting.votes.observed_cost import require_fallback, require_told
 from dpal.accounting.votes.outcome_charges import OutcomeCharges, require_charges
 from dpal.accounting.votes.public_consensus import PublicConsensus, require_consensus
@@ -29,20 +29,20 @@ from dpal.accounting.votes.teacher_budgets import (
 )
 from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.canonical import digest, plain
-from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan_faults
-from dpal.certificate.checks import Check, check_from_faults
+from dpal.certificate.check_outcome import Check, check_from_faults
+from dpal.certificate.check_seal_and_entries import BESIDES, check_entries, foreign_plan_faults
 from dpal.certificate.compare_with_derived import Difference, Place
-from dpal.certificate.data_set import by_dp_accounting_within, check_shares
+from dpal.certificate.data_set_checks import by_dp_accounting_within, check_shares
 from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in
-from dpal.certificate.kinds.every_kind import CertificateKind
-from dpal.certificate.promise import VOTES
+from dpal.certificate.kinds.certificate_kind import CertificateKind
+from dpal.certificate.promise_checks import VOTES
 from dpal.certificate.read_and_seal import FORMAT, is_same_json
 from dpal.certificate.recomputed_epsilons import SAME_ENGINE
 from dpal.certificate.sentences import vote_statements
 from dpal.errors import CertificateError, ParameterError
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold_entry import before_from
-from dpal.ledger.release_records import release_from
+from dpal.ledger.release_json import release_from
 from dpal.privacy import Accountant, PrivacyTarget
 
 _RENYI_GRIDS = 0.05  # two grids of orders, both upper bounds: relative

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpal.data.class_names import KEY as CLASS_NAMES
-from dpal.data.importing.columns import ReadCells
+from dpal.data.importing.column_encoding import ReadCells
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.importers import TEST, TRAIN, OpenedSource
-from dpal.data.importing.read_source import Seen, nothing_left
 from dpal.data.importing.recipe import DECIDED_BY, NAMED, RECIPE, ImportRecipe, decided_by
 from dpal.data.importing.settings import ImportSettings
+from dpal.data.importing.stage_source import Seen, nothing_left
 from dpal.data.label_columns import stored_type
 from dpal.data.sources import Content
 from dpal.errors import DataError

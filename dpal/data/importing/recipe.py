@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.data.importing.columns import TableEncoding
+from dpal.data.importing.column_encoding import TableEncoding
 from dpal.data.importing.importers import TEST
 from dpal.data.importing.settings import PictureRule
 from dpal.data.parquet import read_batches, schema_of

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from dpal.data.importing.columns import TableEncoding
+from dpal.data.importing.column_encoding import TableEncoding
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.importers import importer_of
 from dpal.data.importing.pool_batches import ROWS_AT_ONCE, PoolBatches
-from dpal.data.importing.read_source import read_source
 from dpal.data.importing.recipe import RECIPE, Deciders, ImportRecipe, content_hashes
 from dpal.data.importing.settings import ImportSettings, PictureRule
+from dpal.data.importing.stage_source import read_source
 from dpal.data.parquet import schema_of
 from dpal.data.pool_files import visible
 from dpal.errors import DataError

@@ -14,7 +14,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from dpal.data.likeness import pictures, texts, vectors
-from dpal.data.likeness.description import Described, Rows, Sketches, SketchRows
+from dpal.data.likeness.record_sketches import Described, Rows, Sketches, SketchRows
 from dpal.data.parquet import RowNumbers
 from dpal.data.sources import Content
 

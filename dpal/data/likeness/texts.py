@@ -41,8 +41,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches, SketchRows
-from dpal.data.likeness.pairs import pairs_in
+from dpal.data.likeness.candidate_pairs import pairs_in
+from dpal.data.likeness.record_sketches import NOBODY, Described, Rows, Sketches, SketchRows
 from dpal.data.parquet import RowNumbers
 from dpal.data.texts import texts_in
 

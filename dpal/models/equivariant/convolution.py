@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dpal.models.equivariant.basis import steerable_basis
 from dpal.models.equivariant.groups import PointGroup
-from dpal.models.filters import FilterConv2d
+from dpal.models.parametrized_convolution import FilterConv2d
 
 
 class SteerableConv2d(FilterConv2d):

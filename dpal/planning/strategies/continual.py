@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from dpal.accounting.events import PhaseExposure
 from dpal.accounting.safe_search import first_true, largest_safe
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan, TrainingPhase
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.strategies.naive import assemble, plain_training
 
 _LEAST_RATE = 1e-9

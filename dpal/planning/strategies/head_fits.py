@@ -7,8 +7,8 @@ it ends within its own limit: who pays for a selection first gets more than the 
 from __future__ import annotations
 
 from dpal.accounting.safe_search import smallest_safe
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan, TrainingPhase
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.strategies.naive import assemble
 
 _LEAST_SHARE = 0.25  # of the noise that the dearest cohort needs; the grid is fitted to that

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.schedule import BasePhase
 
 

@@ -25,8 +25,8 @@ from functools import cache
 from dpal.accounting.events import Event, PhaseExposure
 from dpal.accounting.safe_search import first_true, largest_safe
 from dpal.errors import ParameterError
-from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan, TrainingPhase
+from dpal.planning.cohort_budget import Budget
 from dpal.planning.schedule import BasePhase
 from dpal.planning.strategies.naive import assemble, plain_training
 

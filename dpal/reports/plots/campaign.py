@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from dpal.reports.campaign_charts import budget_chart, learning_chart
 from dpal.reports.campaigns_side_by_side import Compared, comparability_note
 from dpal.reports.plots import style
-from dpal.reports.plots.chart import chart_figure
+from dpal.reports.plots.draw_chart import chart_figure
 from dpal.reports.validation_figures import headline
 
 

@@ -15,10 +15,10 @@ from matplotlib.patches import Patch
 from dpal.accounting.events import NEVER_SELECTED, SELECTION
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec
+from dpal.planning.epsilon_timeline import Timeline
 from dpal.planning.explain_releases import Grown
 from dpal.planning.schedule import BasePhase
 from dpal.planning.self_training import base_of
-from dpal.planning.timeline import Timeline
 from dpal.reports.plan_and_phase_tables import cohort_words
 from dpal.reports.plots import style
 

@@ -17,7 +17,7 @@ def rehearsal_figure(records: Sequence[Mapping[str, Any]], title: str, below: st
     """Mean headline figure after each phase, and its 95 % confidence interval over runs.
 
     Args:
-      records: of `flows.cli.rehearse_view.run_rehearsals`.
+      records: of `flows.cli.run_rehearsals.run_rehearsals`.
       title: what was rehearsed.
       below: the promise that all of the private ones keep.
     """

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
     from dpal.labeling.label_form import Form
-    from dpal.runs.labeling_job import LabelingJob
+    from dpal.runs.labeling_context import LabelingJob
 
 
 @register_labeler
@@ -47,11 +47,11 @@ class PageForm(NamedLabeler):
         """Writes the labels that were filled in on the page."""
         from dpal.data.labeling_state import read_selection, write_labels
         from dpal.errors import FormOpen, LabelError
-        from dpal.labeling.annotator_agreement import Opinion
+        from dpal.labeling.label_aggregation import Opinion
         from dpal.labeling.label_form import read_form
         from dpal.labeling.labeling_figures import labeling_figures, write_labeling_figures
         from dpal.runs.host import host
-        from dpal.runs.notify import notify
+        from dpal.runs.progress_logging import notify
 
         values = host().form_values(files)
         if values is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import PhaseFolder
     from dpal.labeling.label_studio import LabelStudioLabeler
-    from dpal.runs.labeling_job import LabelingJob
+    from dpal.runs.labeling_context import LabelingJob
 
 _LOOK_SECONDS = 60.0  # whoever looks at a labeling project has it to itself
 
@@ -53,7 +53,7 @@ class LabelStudioProject(NamedLabeler):
         from dpal.errors import CampaignBusy, LabelStudioError
         from dpal.labeling.labeling_figures import write_labeling_figures
         from dpal.ledger.folder_lock import lock_folder
-        from dpal.runs.notify import notify
+        from dpal.runs.progress_logging import notify
 
         phase, place, progress = files.root.name, job.config.labeler.label_studio.url, None
         try:

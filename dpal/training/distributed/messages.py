@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from dpal.data.labeled_records import LabeledSet
 from dpal.data.process_share import Share
-from dpal.data.records import LabeledSet
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.training.distributed.team import Meeting

@@ -25,7 +25,7 @@ from safetensors.torch import save
 
 from dpal.data.process_share import Share
 from dpal.errors import DpalError, HelperRefused, ParameterError
-from dpal.planning.written_phases import write_phases
+from dpal.planning.phases_json import write_phases
 from dpal.training.distributed.messages import ComputeClippedSum, Job, Meet
 from dpal.training.distributed.sealed_link import Link
 

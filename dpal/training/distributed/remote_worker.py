@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dpal.data.labeled_records import LabeledSet
 from dpal.data.process_share import Share
-from dpal.data.records import LabeledSet
 from dpal.errors import HelperRefused, ParameterError
 from dpal.randomness import secure
 from dpal.training.arithmetic import exact_arithmetic

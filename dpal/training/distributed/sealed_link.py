@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from dpal.sealing import SealedDirection
+from dpal.sealed_channel import SealedDirection
 
 _WHAT: Final = b"dpal ranks 1"
 _HELLO_BYTES: Final = len(_WHAT) + 32

@@ -18,17 +18,17 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from dpal.data.records import Batch
+from dpal.data.labeled_records import Batch
 from dpal.errors import ParameterError
 from dpal.planning.training_recipe import Precision
 from dpal.training.backend_names import Backend
 from dpal.training.distributed.shard_group import ShardGroup
-from dpal.training.gradient_layout import Part
+from dpal.training.gradient_summation import Part
 from dpal.training.per_record.backend import Copies, Loss, PerRecordGradients, Weigh, trainable
 from dpal.training.per_record.book_keeping import BookKeeping
 from dpal.training.per_record.fallback import FunctionalRule
-from dpal.training.per_record.filters import FilterRule
 from dpal.training.per_record.layer_rules import find_rules
+from dpal.training.per_record.parametrized_convolution import FilterRule
 from dpal.training.per_record.screening import FirstAlone, require_unmixed, same_chance, two_records
 
 

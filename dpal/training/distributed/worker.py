@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dpal.data.records import LabeledSet
+from dpal.data.labeled_records import LabeledSet
 from dpal.errors import DpalError, ParameterError, ProcessLost
 from dpal.randomness import BitSource, secure
 from dpal.training.arithmetic import exact_arithmetic

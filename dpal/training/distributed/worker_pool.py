@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from dpal import check
+from dpal.data.labeled_records import Batch, LabeledSet
 from dpal.data.process_share import Share
-from dpal.data.records import Batch, LabeledSet
 from dpal.errors import DpalError, ParameterError, ProcessLost, StorageError
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Recipe
@@ -49,11 +49,11 @@ from dpal.training.distributed.rendezvous import RemoteRanks, Rendezvous
 from dpal.training.distributed.team import Meeting, Sums, Team, by_nccl, network_store, place
 from dpal.training.distributed.worker_handle import WorkerHandle, start_worker
 from dpal.training.dp_sgd import PrivateGradient, Sizes
-from dpal.training.gradient_layout import GradientLayout
+from dpal.training.gradient_summation import GradientLayout
 from dpal.training.train_phase import Work
 
 if TYPE_CHECKING:
-    from dpal.training.distributed.leading_state import LeadingState
+    from dpal.training.distributed.sharded_checkpoints import LeadingState
     from dpal.training.distributed.sharded_training import ShardedTraining
 
 PATIENCE = 600.0  # seconds that a helper may lag behind, or a vector take on its way
@@ -212,7 +212,7 @@ class WorkerPool:
           ProcessLost: a helper ended, or did not come.
         """
         # It takes two seconds to import, and no other training needs it.
-        from dpal.training.distributed.leading_state import LeadingState
+        from dpal.training.distributed.sharded_checkpoints import LeadingState
         from dpal.training.distributed.sharded_model import require_shardable, take_weights
         from dpal.training.distributed.sharded_training import ShardedTraining
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from torch import nn
 
 from dpal.errors import ParameterError
-from dpal.models.filters import FilterConv2d
 from dpal.models.layers import ScalarGain
+from dpal.models.parametrized_convolution import FilterConv2d
 from dpal.training.per_record.convolution import ConvolutionRule
 from dpal.training.per_record.fallback import FunctionalRule
-from dpal.training.per_record.filters import FilterRule
 from dpal.training.per_record.layer_rule import (
     Rule,
 )
 from dpal.training.per_record.linear import EmbeddingRule, LinearRule
+from dpal.training.per_record.parametrized_convolution import FilterRule
 from dpal.training.per_record.scale_and_shift import ChannelRule, LastAxesRule, ScalarRule
 
 RULES: dict[type[nn.Module], Callable[..., Rule]] = {

@@ -15,7 +15,7 @@ from dpal.accounting.rdp import ORDERS
 from dpal.accounting.votes import worst_winner as module
 from dpal.accounting.votes.cost_analysis import epsilon_of
 from dpal.accounting.votes.majority import Answers, worst_divergence
-from dpal.accounting.votes.second_winner import second_winner
+from dpal.accounting.votes.recheck_worst_winner import second_winner
 from dpal.accounting.votes.worst_winner import Winners, any_winner, worst_winner
 from tests.variants import quick_and_slow
 

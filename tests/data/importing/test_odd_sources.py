@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from dpal.data.importing import picture_files
-from dpal.data.importing.columns import CategoryColumn, NumberColumn
-from dpal.data.importing.odd_forms import COMMAS, DATES
+from dpal.data.importing.ambiguous_cells import COMMAS, DATES
+from dpal.data.importing.column_encoding import CategoryColumn, NumberColumn
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
 from dpal.data.importing.pool_batches import NO_LABEL
 from dpal.data.importing.recipe import recipe_in

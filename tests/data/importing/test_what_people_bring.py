@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dpal.data.importing.columns import CategoryColumn
+from dpal.data.importing.column_encoding import CategoryColumn
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings, PictureRule

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dpal.data.likeness import pictures
-from dpal.data.likeness.description import Described
+from dpal.data.likeness.record_sketches import Described
 from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode
 from dpal.errors import DataError

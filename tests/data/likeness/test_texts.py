@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpal.data.likeness import texts
-from dpal.data.likeness.description import Described
+from dpal.data.likeness.record_sketches import Described
 from tests.data.copies import SAME_TEXT, with_a_typo
 from tests.data.rates import Share, is_at_least
 

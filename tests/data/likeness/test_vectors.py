@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpal.data.likeness import vectors
-from dpal.data.likeness.description import Described
+from dpal.data.likeness.record_sketches import Described
 from dpal.data.parquet import RowNumbers
 from dpal.errors import DataError
 from tests.conftest import owner_reads
