@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditReport
 from dpal.config.campaign import CampaignConfig
 from dpal.config.runtime import RunConfig

@@ -20,6 +20,7 @@ from dpal.runs.store_sync import bring_files, keep_files
 from flows.train_phase import train_phase
 from flows.whole_run import WHOLE_RUN
 from tasks.allow_list import require_allowed
+from tasks.await_prefect_server import await_server
 from tasks.boundary import flow
 from tasks.campaign import (
     ask_labeler,
@@ -47,7 +48,6 @@ from tasks.campaign_page import (
     tell_waiting,
 )
 from tasks.lineage import Tell, told_to_lineage
-from tasks.prefect_retries import await_server
 from tasks.tracking.campaign_runs import (
     track_campaign,
     track_ledger,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 
 from dpal.config.improvement import PublicConfig
-from dpal.runs.improvement_run import Improving
+from dpal.runs.improvement_context import Improving
 from dpal.runs.kinds import IMPROVEMENT
 from dpal.runs.learn_from_public import FINE_TUNING, ROTATIONS, ask_public_labeler, labeling_job
 from dpal.runs.prepare_improvement import is_trained, with_trained_start

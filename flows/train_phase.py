@@ -5,9 +5,9 @@ from __future__ import annotations
 from dpal.errors import TrainingStopped
 from dpal.files.object_store import ArtifactRef
 from tasks.allow_list import require_allowed
+from tasks.await_prefect_server import await_server
 from tasks.boundary import flow
 from tasks.campaign import train_model
-from tasks.prefect_retries import await_server
 from tasks.training_monitor import monitoring_training
 from tasks.training_pool.phase_files import TrainingOrder, following_order, hand_over, take_inputs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dpal.errors import TrainingStopped
 from tasks.allow_list import require_allowed
+from tasks.await_prefect_server import await_server
 from tasks.boundary import flow
-from tasks.prefect_retries import await_server
 from tasks.training_monitor import monitoring_training
 from tasks.training_pool.repeatable_order import (
     RepeatableOrder,

@@ -10,7 +10,7 @@ from typing import Any
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditReport
 from dpal.canonical import plain
 from dpal.files.atomic_writes import atomic_write, write_text

@@ -12,7 +12,7 @@ from dpal.config.runtime import RunConfig, RuntimeConfig, TaskRunnerKind
 from dpal.files.artifacts import PhaseFolder
 from dpal.runs.host import Host, Part, Result, TrainingMonitor
 from tasks.allow_list import comes_from_prefect, require_allowed
-from tasks.prefect_retries import has_server
+from tasks.await_prefect_server import has_server
 from tasks.training_monitor import monitoring_training
 from tasks.wait_for_people import Waiting, form_answers, take_over_query
 

@@ -25,7 +25,7 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 
 from dpal.errors import TrainingStopped
 from dpal.runs.host import TrainingMonitor
-from tasks.prefect_retries import has_server
+from tasks.await_prefect_server import has_server
 
 SIGN_OF_LIFE_SECONDS = 10.0
 _UPDATE_SECONDS = 2.0

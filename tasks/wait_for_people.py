@@ -27,7 +27,7 @@ from dpal.files.artifacts import CampaignFolder, PhaseFolder, campaigns_of
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.runs.labelers import labeler_of
-from tasks.prefect_retries import has_server, retry_while_prefect_is_down
+from tasks.await_prefect_server import has_server, retry_while_prefect_is_down
 
 if TYPE_CHECKING:
     from dpal.runs.labeling_context import LabelingJob

@@ -33,7 +33,7 @@ from dpal.runs.kinds import CAMPAIGN, RunKind
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.plan_new_campaign import CampaignStart
 from dpal.runs.prepare_campaign import open_data, plan_opened
-from tasks.prefect_retries import has_server
+from tasks.await_prefect_server import has_server
 
 DEPLOYMENT = f"{CAMPAIGN.name}/{CAMPAIGN.name}"
 _ATTEMPTS = 3  # flow runs asked for, where the one before crashed

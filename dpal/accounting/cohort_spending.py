@@ -18,12 +18,12 @@ from functools import lru_cache
 import numpy as np
 
 from dpal.accounting import pld, rdp
+from dpal.accounting.budget_cohort_names import about_budget, is_budget_cohort
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION, Event, Release
 from dpal.accounting.events.noisy_threshold import merge_equal_steps
 from dpal.accounting.profiles import Grid
 from dpal.accounting.secret_draws_amplification import amplified_epsilon
 from dpal.accounting.single_step_curves import Direction
-from dpal.accounting.teacher_budget_cohorts import about_budget, is_budget_cohort
 from dpal.accounting.validation_cohort import about_pool, about_validation
 from dpal.accounting.worst_path import (
     Path,

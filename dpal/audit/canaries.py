@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from dpal.audit.training_steps import without_chance
+from dpal.audit.training_step_checks import without_chance
 from dpal.data.labeled_records import LabeledSet
 from dpal.labels import UNKNOWN, Task
 from dpal.models.build_model import build_model

@@ -14,7 +14,7 @@ from torch import nn, zeros
 
 from dpal.audit import hypothesis_tests
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
-from dpal.audit.training_steps import released_gradient
+from dpal.audit.training_step_checks import released_gradient
 from dpal.errors import NoiseReused
 from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.campaign_spec import CampaignSpec

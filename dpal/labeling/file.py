@@ -26,7 +26,7 @@ from dpal.labeling.label_aggregation import Opinion, UnlabeledReason, agree
 from dpal.labeling.label_studio_questions import Question
 from dpal.labeling.label_studio_rules import Agreement
 from dpal.labeling.record_display import pictures_of, shown_cells, shown_columns, texts_of
-from dpal.labeling.suggestions import Suggest, no_suggestions
+from dpal.labeling.suggest_callback import Suggest, no_suggestions
 from dpal.labels import Label, Task
 
 QUERY = "query.csv"

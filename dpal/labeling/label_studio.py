@@ -23,7 +23,7 @@ from dpal.labeling.label_studio_project import GONE, LabelingProject, ProjectCon
 from dpal.labeling.label_studio_questions import Question
 from dpal.labeling.label_studio_rules import Rules, Skipped
 from dpal.labeling.labeling_figures import LabelingFigures, labeling_figures
-from dpal.labeling.suggestions import Suggest, no_suggestions
+from dpal.labeling.suggest_callback import Suggest, no_suggestions
 from dpal.labels import Label
 
 PROJECTS = "projects.json"

@@ -13,7 +13,7 @@ from dpal.labeling.label_studio_api import LabelStudio
 from dpal.labeling.label_studio_questions import KEY, SAID, Question
 from dpal.labeling.label_studio_rules import Media, Rules, Skipped
 from dpal.labeling.record_display import pictures_of, shown_lines, texts_of
-from dpal.labeling.suggestions import Suggest, no_suggestions
+from dpal.labeling.suggest_callback import Suggest, no_suggestions
 from dpal.labels import Label
 
 GONE = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from dpal.accounting.budget_cohort_names import budget_cohorts_in
 from dpal.accounting.cohort_spending import (
     Accountant,
     Spending,
@@ -15,7 +16,6 @@ from dpal.accounting.cohort_spending import (
 )
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION, Release
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
-from dpal.accounting.teacher_budget_cohorts import budget_cohorts_in
 from dpal.accounting.validation_cohort import about_validation
 from dpal.accounting.worst_path import last_phase
 from dpal.errors import LedgerError

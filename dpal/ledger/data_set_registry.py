@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.canonical import file_digest
-from dpal.data.block_assignment import PlacedRecords, place_records
+from dpal.data.find_record_blocks import PlacedRecords, place_records
 from dpal.data.known_records import COINCIDENCE, KnownRecords, MarkKey, OverlapCount, slabs
 from dpal.data.likeness import KINDS
 from dpal.data.parquet import schema_of

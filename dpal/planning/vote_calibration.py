@@ -8,8 +8,8 @@ from dataclasses import replace
 from dpal.accounting.votes.noisy_cost_bound import CostBound
 from dpal.accounting.votes.observed_cost import is_told_by_lead, require_told
 from dpal.errors import ParameterError, PlanRejected
-from dpal.planning.calibrate_vote_charges import charged_by_outcome
 from dpal.planning.choose_cost_bound import choose_bound, shares_of, sigma_for
+from dpal.planning.choose_outcome_charges import charged_by_outcome
 from dpal.planning.vote_thresholds import choose_threshold
 from dpal.planning.voting_plan import VotingSpec, least_sigma, total_of
 

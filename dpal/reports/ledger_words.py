@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpal.accounting.budget_cohort_names import is_budget_cohort
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION
-from dpal.accounting.teacher_budget_cohorts import is_budget_cohort
 from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.campaign_account import State
 from dpal.ledger.data_set_accounts import Basis

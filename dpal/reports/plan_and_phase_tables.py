@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpal.accounting.budget_cohort_names import is_budget_cohort
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import VALIDATION
-from dpal.accounting.teacher_budget_cohorts import is_budget_cohort
 from dpal.certificate.promise_checks import CAMPAIGN, paper_mark
 from dpal.ledger.data_set_accounts import Basis
 from dpal.planning.campaign_spec import LabelCap, Strategy

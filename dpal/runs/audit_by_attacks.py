@@ -12,7 +12,7 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.acquisition.scores import score, score_function
-from dpal.audit.attack_campaign import Effort, audit
+from dpal.audit.audit_campaign_plan import Effort, audit
 from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.audit.ids_in_files import naming_ids, released_finding
 from dpal.audit.logs import capturing_output, overheard_finding

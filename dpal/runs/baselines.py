@@ -32,7 +32,7 @@ from dpal.planning.voting_plan import COHORT
 from dpal.privacy import PrivacyTarget, Unit
 from dpal.randomness import secure
 from dpal.runs.choose_queries import asked_rows
-from dpal.runs.ensemble_budget_shares import further_shares
+from dpal.runs.ensemble_data_set_holds import further_shares
 from dpal.runs.improvement_start_model import finished_folder
 from dpal.runs.open_ledger import commit_to, open_ledger
 from dpal.runs.plan_new_campaign import require_unregistered

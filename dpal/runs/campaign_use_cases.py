@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditReport
 from dpal.config.campaign import CampaignConfig
 from dpal.config.validation import as_it_was_measured
@@ -27,13 +27,13 @@ from dpal.runs.campaign import Campaign
 from dpal.runs.close_phase import close_phase, is_finished
 from dpal.runs.early_stopping import end_campaign, phases_to_run, said_at_end
 from dpal.runs.embed_records import embed_records
-from dpal.runs.epsilon_table import Shown
 from dpal.runs.labelers import people_label
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
 from dpal.runs.phase_measuring import measure
 from dpal.runs.phase_training import train_model
 from dpal.runs.private_settings_search import search_settings
-from dpal.runs.recorded_settings import recorded_config
+from dpal.runs.promised_and_spent import Shown
+from dpal.runs.read_recorded_settings import recorded_config
 from dpal.runs.released_phase import reached, released_phase, stopped_early
 from dpal.runs.run_facts import AUDIT, facts_of
 from dpal.runs.search_choice import recorded_search

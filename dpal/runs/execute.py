@@ -15,7 +15,7 @@ from dpal.runs.calibrate_model import calibrate_released
 from dpal.runs.host import host
 from dpal.runs.kinds import folder_of, kind_of, recorded_kind
 from dpal.runs.make_report import write_reports
-from dpal.runs.register_data_sets import end_early
+from dpal.runs.manage_data_sets import end_early
 from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 

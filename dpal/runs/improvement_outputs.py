@@ -23,7 +23,7 @@ from dpal.labels import Task
 from dpal.reports.plots.central_public_records import Central, central_figure
 from dpal.reports.plots.style import save
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.improvement_run import Improving
+from dpal.runs.improvement_context import Improving
 from dpal.runs.learn_from_public import choice_file
 from dpal.runs.model_description import describe_model, model_files
 from dpal.runs.write_certificate import keep_certificate, program_versions

@@ -37,7 +37,7 @@ from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.runs.host import host
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources, open_validation
-from dpal.runs.recorded_settings import recorded_config
+from dpal.runs.read_recorded_settings import recorded_config
 from dpal.runs.released_phase import is_complete, released_phase, released_weights
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditFinding
 from dpal.audit.near_private import near_private_findings
 from dpal.canonical import digest
@@ -23,15 +23,14 @@ from dpal.reports.improvement_report import (
 )
 from dpal.reports.report import Picture, Report
 from dpal.reports.validation_figures import tracked_figures
-from dpal.runs.epsilon_table import Shown
 from dpal.runs.execute import execute_run
+from dpal.runs.improvement_context import Improving
 from dpal.runs.improvement_outputs import (
     CENTRAL,
     certify_improved,
     draw_central,
     record_improvement,
 )
-from dpal.runs.improvement_run import Improving
 from dpal.runs.labelers import people_label
 from dpal.runs.learn_from_public import (
     FINE_TUNING,
@@ -50,6 +49,7 @@ from dpal.runs.prepare_improvement import (
     prepare_improvement,
     with_trained_start,
 )
+from dpal.runs.promised_and_spent import Shown
 from dpal.runs.run_facts import facts_of
 from dpal.runs.sweeps import deciding
 from dpal.runs.tracked_facts import ServedModel, Tracked

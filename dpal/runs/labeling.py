@@ -28,7 +28,7 @@ from dpal.runs.labelers import labeler_of
 from dpal.runs.labeling_context import LabelingJob
 from dpal.runs.progress_logging import notify
 from dpal.runs.pseudo_labels import label_remaining
-from dpal.runs.recorded_settings import settings_that_label
+from dpal.runs.read_recorded_settings import settings_that_label
 
 
 def reach_teachers(campaign: Campaign) -> None:

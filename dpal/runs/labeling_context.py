@@ -16,7 +16,7 @@ from dpal.labels import Task
 from dpal.runs.campaign import Campaign
 from dpal.runs.labelers import NamedLabeler, labeler_of
 from dpal.runs.open_sources import holding_out
-from dpal.runs.recorded_settings import settings_that_label
+from dpal.runs.read_recorded_settings import settings_that_label
 
 
 @dataclass(frozen=True, kw_only=True)

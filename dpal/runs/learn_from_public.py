@@ -29,14 +29,14 @@ from dpal.labels import Task
 from dpal.planning.public_selection import FineTuning, PublicSelectionMethod, Uncertainty
 from dpal.reports.improvement_report import START
 from dpal.reports.validation_figures import as_metrics, headline, percent
-from dpal.runs.improvement_run import Improving, rotation_weights
+from dpal.runs.improvement_context import Improving, rotation_weights
 from dpal.runs.labeling import get_labels
 from dpal.runs.labeling_context import LabelingJob
 from dpal.runs.near_private_releases import components_file, seen_public, support_file, support_of
-from dpal.runs.noiseless_training import RepeatableTraining, shown_training
-from dpal.runs.phase_metrics import public_figures
 from dpal.runs.prepare_improvement import with_trained_start
 from dpal.runs.progress_logging import notify
+from dpal.runs.public_model_figures import public_figures
+from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.training.evaluation import evaluate, probabilities
 from dpal.training.plain_training import fine_tune, training_steps
 from dpal.training.rotation_pretraining import TURNS, pretrain

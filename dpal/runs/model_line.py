@@ -24,7 +24,7 @@ from dpal.reports.validation_figures import (
     percent,
     worthless,
 )
-from dpal.runs.measured_validation_overlap import VALIDATION_FILES, validation_commitment
+from dpal.runs.protected_validation_overlap import VALIDATION_FILES, validation_commitment
 from dpal.runs.run import Run
 
 PROTECTED = "protected"  # in place of a digest: one of protected records must not leave

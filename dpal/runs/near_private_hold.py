@@ -11,7 +11,7 @@ from dpal.files.artifacts import RECORD
 from dpal.files.atomic_writes import sweep
 from dpal.ledger.data_set_accounts import Basis, BlockShare, data_set
 from dpal.ledger.data_set_limits import DataHold
-from dpal.runs.improvement_run import Improving
+from dpal.runs.improvement_context import Improving
 from dpal.runs.plan_new_campaign import require_unregistered
 from dpal.runs.run import hold
 

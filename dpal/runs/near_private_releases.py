@@ -25,7 +25,7 @@ from dpal.mechanisms.private_pca import components_of, moments_of, noisy_moments
 from dpal.planning.improvement_plan import COMPONENTS, SUPPORT
 from dpal.planning.public_selection import Guidance
 from dpal.randomness import BitSource, secure
-from dpal.runs.improvement_run import Improving
+from dpal.runs.improvement_context import Improving
 from dpal.runs.improvement_start_model import finished_folder
 from dpal.runs.progress_logging import notify
 from dpal.training.embeddings import embedded

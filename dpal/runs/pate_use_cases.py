@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditFinding
 from dpal.audit.votes import TRANSCRIPTS, near_findings, vote_findings
 from dpal.config.pate import PateConfig
@@ -33,9 +33,9 @@ from dpal.reports.vote_report import vote_cost_table
 from dpal.runs.baselines import run_baselines
 from dpal.runs.embed_records import embed_records
 from dpal.runs.ensemble_hold import hold_ensemble
-from dpal.runs.epsilon_table import Shown
 from dpal.runs.execute import execute_run
 from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble, prepare_ensemble, record_ensemble
+from dpal.runs.promised_and_spent import Shown
 from dpal.runs.public_model import PUBLIC_MODEL, train_public_model
 from dpal.runs.query_rounds import CHOOSER, choose_queries, train_chooser
 from dpal.runs.release_votes import release_labels

@@ -33,9 +33,9 @@ from dpal.reports.validation_figures import (
     percent,
 )
 from dpal.runs.campaign import Campaign
-from dpal.runs.phase_metrics import public_figures, worth_figures
 from dpal.runs.phase_training import model_with
 from dpal.runs.progress_logging import notify
+from dpal.runs.public_model_figures import public_figures, worth_figures
 from dpal.training.evaluation import probabilities
 from dpal.training.noisy_validation_counts import (
     ReleasedCounts,

@@ -34,9 +34,9 @@ from dpal.planning.certify_campaign import certified_or_next_best, certify_plan
 from dpal.planning.fit_plan_into_blocks import plan_within
 from dpal.privacy import Unit
 from dpal.runs.host import host
-from dpal.runs.measured_validation_overlap import measured_on, require_unmeasured
 from dpal.runs.open_ledger import open_ledger
-from dpal.runs.recorded_settings import recorded_config
+from dpal.runs.protected_validation_overlap import measured_on, require_unmeasured
+from dpal.runs.read_recorded_settings import recorded_config
 from dpal.runs.released_phase import is_complete, released_phase
 
 SpecFor = Callable[[int, Unit, int], CampaignSpec]

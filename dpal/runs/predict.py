@@ -34,8 +34,8 @@ from dpal.inference.answers import (
 )
 from dpal.inference.released_model import DESCRIPTION, ReleasedModel, described_model, kept_model
 from dpal.labels import THRESHOLD
-from dpal.runs.picture_form_check import PictureCheck
 from dpal.runs.predicted_file import answered, require_new_file, write_predictions
+from dpal.runs.prediction_picture_check import PictureCheck
 from dpal.runs.released_phase import released_calibration, released_weights
 
 

@@ -53,7 +53,6 @@ from dpal.runs.chosen_acquisition import record_choice, settle_acquisition
 from dpal.runs.devices import require_device
 from dpal.runs.kinds import folder_of
 from dpal.runs.labelers import labeler_of
-from dpal.runs.measured_validation_overlap import VALIDATION_FILES, validation_commitment
 from dpal.runs.model_description import describe_model
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
@@ -67,6 +66,7 @@ from dpal.runs.plan_new_campaign import (
     weights_for,
 )
 from dpal.runs.progress_logging import notify, notify_here
+from dpal.runs.protected_validation_overlap import VALIDATION_FILES, validation_commitment
 from dpal.runs.run import hold
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.runs.validation_reuse_warning import tell_of_other_measurements

@@ -30,7 +30,7 @@ from dpal.ledger.data_set_limits import DataHold
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_spec import Acquisition
 from dpal.planning.public_consensus import with_consensus
-from dpal.planning.teacher_vote_budgets import with_budgets
+from dpal.planning.queries_per_teacher_budget import with_budgets
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
@@ -38,7 +38,7 @@ from dpal.reports.plan_and_phase_tables import shares_table
 from dpal.reports.report import Table
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.accounts_of_earlier_versions import charged_by_answers, earlier_bound
-from dpal.runs.ensemble_budget_shares import find_start, owner_of_ballots, shares_of_votes
+from dpal.runs.ensemble_data_set_holds import find_start, owner_of_ballots, shares_of_votes
 from dpal.runs.model_description import describe_model
 from dpal.runs.open_sources import open_public
 from dpal.runs.plan_new_campaign import require_unregistered

@@ -24,7 +24,7 @@ from dpal.planning.improvement_plan import (
 )
 from dpal.planning.public_selection import Guidance, guidance_for
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
-from dpal.runs.improvement_run import Improving, rotation_weights
+from dpal.runs.improvement_context import Improving, rotation_weights
 from dpal.runs.improvement_start_model import (
     StartModel,
     charged_in,

@@ -14,9 +14,9 @@ from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.runs.ensemble_hold import require_held
-from dpal.runs.noiseless_training import RepeatableTraining, shown_training
 from dpal.runs.prepare_ensemble import Ensemble
 from dpal.runs.progress_logging import notify
+from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.runs.teachers import scores_of, teacher_weights
 from dpal.training.plain_training import fine_tune, training_steps
 

@@ -32,8 +32,8 @@ from dpal.runs.choose_queries import (
     write_asked,
 )
 from dpal.runs.ensemble_hold import require_held
-from dpal.runs.noiseless_training import RepeatableTraining
 from dpal.runs.prepare_ensemble import Ensemble
+from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.student import student_from
 from dpal.runs.teachers import scores_of
 from dpal.runs.vote_account import read_released

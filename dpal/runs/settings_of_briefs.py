@@ -23,10 +23,10 @@ from dpal.files.artifacts import RECORD
 from dpal.files.stored_objects import Place
 from dpal.labels import Task
 from dpal.privacy import Unit
-from dpal.runs.ensemble_budget_shares import owner_of_ballots
+from dpal.runs.ensemble_data_set_holds import owner_of_ballots
 from dpal.runs.first_settings import DataLook, first_settings, inventory, look_at, training_for
 from dpal.runs.kinds import RunKind, folder_of
-from dpal.runs.recorded_settings import recorded_as
+from dpal.runs.read_recorded_settings import recorded_as
 
 _BY_PEOPLE = 1000  # labels of public records, at most
 _OF_A_CLUSTER = 10  # public records, of which every cluster gives as many

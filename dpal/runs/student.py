@@ -27,10 +27,10 @@ from dpal.runs.choose_queries import (
     shares_until,
 )
 from dpal.runs.ensemble_hold import require_held
-from dpal.runs.noiseless_training import RepeatableTraining, shown_training
-from dpal.runs.phase_metrics import public_figures
 from dpal.runs.prepare_ensemble import Ensemble
 from dpal.runs.progress_logging import notify
+from dpal.runs.public_model_figures import public_figures
+from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.runs.student_quality import evaluate_model, keep_judgement
 from dpal.runs.teachers import load_inputs, load_rows, scores_of
 from dpal.training.linear_heads import features_of, linear_weights

@@ -26,8 +26,8 @@ from dpal.reports.sweeps import (
     sweep_comparison_table,
     sweep_report,
 )
-from dpal.runs.epsilon_table import Shown
 from dpal.runs.kinds import folder_of, kind_in
+from dpal.runs.promised_and_spent import Shown
 from dpal.runs.released_phase import reached
 
 RESULTS = "sweep.json"

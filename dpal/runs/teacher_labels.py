@@ -37,7 +37,7 @@ from dpal.runs.make_report import write_reports
 from dpal.runs.near_votes import release_near_campaign
 from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from dpal.runs.progress_logging import notify
-from dpal.runs.recorded_settings import recorded_as
+from dpal.runs.read_recorded_settings import recorded_as
 from dpal.runs.teachers import cast_votes, load_inputs
 from dpal.runs.vote_account import certify_votes, read_released, release_ballot_block
 from dpal.voting.draw_noisy_outcomes import UNANSWERED

@@ -35,10 +35,10 @@ from dpal.planning.public_selection import FineTuning
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ensemble_hold import require_held
 from dpal.runs.host import host
-from dpal.runs.noiseless_training import RepeatableTraining, shown_training
 from dpal.runs.open_sources import open_sources
 from dpal.runs.prepare_ensemble import Ensemble, reading_settings
 from dpal.runs.progress_logging import notify
+from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.evaluation import probabilities
 from dpal.training.label_metrics import answers_in, best_thresholds

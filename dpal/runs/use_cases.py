@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.certificate.sentences import statements
 from dpal.config.runtime import RunConfig
@@ -21,10 +21,10 @@ from dpal.reports.run_report import run_report
 from dpal.reports.validation_figures import worthless
 from dpal.reports.worth_tables import worth_in_short
 from dpal.runs.audit_run import audit_report
-from dpal.runs.epsilon_table import Shown, epsilon_table
-from dpal.runs.noiseless_training import RepeatableTraining
-from dpal.runs.recorded_settings import settings_that_measured
+from dpal.runs.promised_and_spent import Shown, epsilon_table
+from dpal.runs.read_recorded_settings import settings_that_measured
 from dpal.runs.released_phase import released_figures
+from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.run import Run
 from dpal.runs.run_facts import facts_of, read_run_certificate
 from dpal.runs.sweeps import Member, renamed, write_any_sweep

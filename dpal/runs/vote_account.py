@@ -44,12 +44,12 @@ from dpal.runs.write_certificate import keep_certificate, program_versions
 from dpal.voting.agreement_quantiles import noisy_quantiles
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.charged_by_outcome import release_charged_by_outcome
+from dpal.voting.check_cost_then_release import release_within
 from dpal.voting.draw_noisy_outcomes import UNANSWERED, Released, release
 from dpal.voting.gate_label_first import Dependencies, release_with_gate
 from dpal.voting.individual_budgets import release_by_budgets
 from dpal.voting.mechanism_advice import LabelStatistics, noisy_summary
 from dpal.voting.public_consensus import release_by_consensus
-from dpal.voting.release_within_cost_bound import release_within
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.hold_entry import before_from
 from dpal.ledger.release_json import release_from
-from dpal.planning.teacher_vote_budgets import with_budgets
+from dpal.planning.queries_per_teacher_budget import with_budgets
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import (
     CertifiedVoting,

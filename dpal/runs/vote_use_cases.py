@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditFinding
 from dpal.audit.votes import TRANSCRIPTS, vote_findings
 from dpal.config.vote import VoteConfig
@@ -28,8 +28,8 @@ from dpal.runs.ballot_and_label_tables import (
     read_released,
     told_of,
 )
-from dpal.runs.epsilon_table import Shown
 from dpal.runs.progress_logging import notify
+from dpal.runs.promised_and_spent import Shown
 from dpal.runs.run_facts import facts_of
 from dpal.runs.tracked_facts import Tracked
 from dpal.runs.use_cases import UseCases

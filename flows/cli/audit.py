@@ -50,7 +50,7 @@ def audit_command(
     err.print("starting Prefect ...", style="dim")
     stop_at_once_on_interrupt()
     with starting_prefect():
-        from dpal.audit.attack_campaign import Effort
+        from dpal.audit.audit_campaign_plan import Effort
         from dpal.reports.audit_summary import audit_verdict, defects, findings_tables
         from dpal.runs.kinds import folder_of
         from flows.audit import audit_run
@@ -82,7 +82,7 @@ def _config_of(path: Path, settings: list[str]) -> RunConfig:
     if not path.is_dir():
         return parse_any(load_values(path, settings))
     from dpal.files.artifacts import RECORD, CampaignFolder
-    from dpal.runs.recorded_settings import recorded_settings
+    from dpal.runs.read_recorded_settings import recorded_settings
 
     if settings:
         raise ParameterError(

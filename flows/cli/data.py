@@ -60,12 +60,12 @@ def register_command(
     from dpal.ledger.data_set_accounts import Limit
     from dpal.privacy import choose_delta
     from dpal.reports.ledger_tables import limit_in_words
-    from dpal.runs import register_data_sets
+    from dpal.runs import manage_data_sets
 
     parse_config({"name": "check", "data": {"dataset": name}})
     runtime = runtime_from(settings)
     places = list(map(place_of, files))
-    owners = register_data_sets.count_owners(places, group)
+    owners = manage_data_sets.count_owners(places, group)
     limit = Limit(
         filter=RenyiFilter.fitted(epsilon, choose_delta(delta, pool_size=owners)),
         adjacency=adjacency,
@@ -74,7 +74,7 @@ def register_command(
     )
     if apart is not None and not apart.strip():
         raise ConfigError("--apart needs a reason; nothing was registered")
-    added = register_data_sets.register_data_set(name, limit, places, runtime, apart=apart)
+    added = manage_data_sets.register_data_set(name, limit, places, runtime, apart=apart)
     out.print(f"data set {name}: {limit_in_words(limit)}", soft_wrap=True)
     _say_added(name, added)
     out.print(f"campaigns use it with data.dataset: {name}; what is left: dpal data show {name}")
@@ -98,7 +98,7 @@ def add_command(
 
     What runs without a data set spent on the new ones counts.
     """
-    from dpal.runs import register_data_sets
+    from dpal.runs import manage_data_sets
 
     if similar is not None and not similar.strip():
         raise ConfigError("--similar needs a reason; nothing was added")
@@ -107,7 +107,7 @@ def add_command(
     runtime = runtime_from(settings)
     places = list(map(place_of, files))
     _say_added(
-        name, register_data_sets.add_block(name, places, runtime, similar=similar, apart=apart)
+        name, manage_data_sets.add_block(name, places, runtime, similar=similar, apart=apart)
     )
 
 
@@ -120,11 +120,11 @@ def limit(
 ) -> None:
     """Change a data set's limit, as its owner. Never below what is taken."""
     from dpal.reports.ledger_tables import limit_in_words
-    from dpal.runs import register_data_sets
+    from dpal.runs import manage_data_sets
 
     if not reason.strip():
         raise ConfigError("a changed limit needs a --reason; nothing was changed")
-    changed = register_data_sets.change_limit(name, epsilon, reason, runtime_from(settings))
+    changed = manage_data_sets.change_limit(name, epsilon, reason, runtime_from(settings))
     out.print(f"data set {name}: {limit_in_words(changed)}", soft_wrap=True)
 
 
@@ -136,18 +136,16 @@ def show_data(
 ) -> None:
     """Show what is taken and left of every block."""
     from dpal.reports.ledger_tables import blocks_table, limit_in_words
-    from dpal.runs import register_data_sets
+    from dpal.runs import manage_data_sets
 
-    registered = register_data_sets.registered(runtime_from(settings))
+    registered = manage_data_sets.registered(runtime_from(settings))
     if name is not None:
         if name not in registered:
             there = ", ".join(registered) or "none"
             raise ConfigError(f"data set {name} is not registered (registered: {there})")
         registered = {name: registered[name]}
     if as_json:
-        views = {
-            set_name: register_data_sets.view_of(each) for set_name, each in registered.items()
-        }
+        views = {set_name: manage_data_sets.view_of(each) for set_name, each in registered.items()}
         typer.echo(json.dumps(views, indent=2))
         return
     if not registered:

@@ -26,6 +26,6 @@ def desk(
     settings say, without a flow run for it. `dpal serve` starts one; elsewhere one is needed for
     each folder of campaigns, in the folder in which runs work.
     """
-    from flows.ops.watch_for_work import run_desk
+    from flows.ops.watch_labels_and_files import run_desk
 
     run_desk(artifacts, host, listen)

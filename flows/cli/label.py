@@ -71,7 +71,7 @@ def collect(
     if not artifacts.is_dir():
         raise ConfigError(f"{artifacts} is not a folder of campaigns; name it with --artifacts")
     if listen is not None:
-        from flows.ops.watch_for_work import run_desk
+        from flows.ops.watch_labels_and_files import run_desk
 
         run_desk(artifacts, host, listen)
         return
@@ -147,7 +147,7 @@ def _tell(look: LabelingProgress, files: PhaseFolder) -> None:
 def _show_agreement(folder: CampaignFolder) -> None:
     """What is kept of all queries that people have answered."""
     from dpal.labeling.labeling_figures import read_labeling_figures
-    from dpal.runs.recorded_settings import settings_that_label
+    from dpal.runs.read_recorded_settings import settings_that_label
 
     settings_that_label(folder)  # accounts and ensembles of teachers have no query
     kept = {
@@ -174,7 +174,7 @@ def _show_figures(queries: Mapping[str, LabelingFigures]) -> None:
 
 def _go_on(folder: CampaignFolder, *, here: bool) -> None:
     """Resumes the suspended flow run, or runs the campaign in this process."""
-    from dpal.runs.recorded_settings import settings_that_label
+    from dpal.runs.read_recorded_settings import settings_that_label
     from flows.cli.orchestrator import needing_prefect
     from flows.cli.run_in_terminal import run_here
     from tasks.wait_for_people import ResumeOutcome, resume_flow_run, waiting_phases

@@ -35,8 +35,8 @@ from dpal.reports.ledger_tables import (
 from dpal.reports.ledger_words import about, actor, describe_entry
 from dpal.reports.plan_and_phase_tables import shares_table
 from dpal.reports.report import Table
+from dpal.runs.manage_data_sets import view_of
 from dpal.runs.open_ledger import ledger_of_all, recorded_ledger, runtime_of
-from dpal.runs.register_data_sets import view_of
 from dpal.runs.write_certificate import sign_files
 from flows.cli.folder_arguments import By
 

@@ -10,8 +10,8 @@ from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.verify_commands import verify_here
-from dpal.runs.epsilon_table import Shown
 from dpal.runs.kinds import folder_of, kind_of
+from dpal.runs.promised_and_spent import Shown
 from flows.cli.terminal import (
     as_typed_here,
     err,

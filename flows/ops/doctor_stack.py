@@ -143,7 +143,7 @@ def _automation(client: SyncPrefectClient) -> Diagnosis:
 
 def _desk(client: SyncPrefectClient) -> Diagnosis:
     """Whether somebody notices labels and new files."""
-    from flows.ops.watch_for_work import ALIVE_SECONDS, VARIABLE
+    from flows.ops.watch_labels_and_files import ALIVE_SECONDS, VARIABLE
 
     advice = "start one where runs work: dpal desk (dpal serve does)"
     told = client.read_variable_by_name(VARIABLE)

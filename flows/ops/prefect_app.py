@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from dpal.errors import ConfigError, DpalError
-from flows.ops.retry_busy_database import BusyDatabase
+from flows.ops.busy_database_middleware import BusyDatabase
 from flows.ops.stack_secrets import StackSecrets, prefect_login
 from tasks.web_guard import ORIGINS, WebGuard, content_policy, own_origins
 

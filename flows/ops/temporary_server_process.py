@@ -34,7 +34,7 @@ def create_app(port: int) -> ASGIApp:
     """
     from prefect.server.api.server import create_app as create_prefect
 
-    from flows.ops.retry_busy_database import BusyDatabase
+    from flows.ops.busy_database_middleware import BusyDatabase
     from tasks.web_guard import WebGuard, content_policy
 
     served, own = BusyDatabase(create_prefect()), f"http://127.0.0.1:{port}"

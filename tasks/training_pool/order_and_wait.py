@@ -20,7 +20,7 @@ from dpal.errors import TrainingLost, TrainingStopped
 from dpal.files.object_store import ArtifactRef
 from dpal.ledger.folder_lock import lend_lock
 from dpal.runs.progress_logging import notify
-from tasks.prefect_retries import has_server, retry_while_prefect_is_down
+from tasks.await_prefect_server import has_server, retry_while_prefect_is_down
 from tasks.training_pool.wait_for_training import artifacts_of, wait_for
 
 RECEIPT = "receipt"

@@ -23,8 +23,8 @@ from dpal.ledger.folder_lock import lock_folder
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.devices import require_device
 from dpal.runs.kinds import KINDS, folder_of, kind_of, parse_any
-from dpal.runs.noiseless_training import RepeatableTraining
 from dpal.runs.progress_logging import notify
+from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.run import ConfiguredRun, Run
 from tasks.boundary import task
 from tasks.training_pool.order_and_wait import PoolTraining, train_elsewhere, wait_for_ordered

@@ -19,7 +19,7 @@ from prefect.states import Cancelling, Crashed
 
 from dpal.errors import TrainingStopped
 from dpal.runs.progress_logging import notify
-from tasks.prefect_retries import retry_while_prefect_is_down
+from tasks.await_prefect_server import retry_while_prefect_is_down
 
 MIRRORED = "training"  # key of the artifact that shows a worker's progress on a run's own page
 _LOOK_SECONDS = 2.0

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dpal import randomness
-from dpal.audit.attack_campaign import Effort, audit
+from dpal.audit.audit_campaign_plan import Effort, audit
 from dpal.audit.findings import AuditReport
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from dpal import randomness
-from dpal.audit.attack_campaign import audit
+from dpal.audit.audit_campaign_plan import audit
 from dpal.labels import Task
 from tests.audit.auditing import EFFORT, campaign, failed, records
 from tests.planning.specs import planned

@@ -21,7 +21,7 @@ from dpal import randomness
 from dpal.acquisition import noisy_threshold_search, selection
 from dpal.acquisition import scores as scoring
 from dpal.acquisition.non_private_selection import exact_top_k
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditReport
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.mechanisms import discrete_laplace, randomized_response

@@ -9,7 +9,7 @@ import pytest
 
 from dpal import randomness
 from dpal.acquisition import selection
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.one_draw_per_reservation import drill_findings
 from dpal.audit.samplers import sampler_findings
 from dpal.mechanisms import poisson_sampling

@@ -32,7 +32,7 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.planning.teacher_vote_budgets import with_budgets
+from dpal.planning.queries_per_teacher_budget import with_budgets
 from dpal.planning.voting_plan import COHORT, VotingPlan, VotingSpec, block_name
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpal.data import hash_runs, known_records, likeness, parquet
-from dpal.data.block_assignment import place_records
+from dpal.data.find_record_blocks import place_records
 from dpal.data.groups import OUTSIDE
 from dpal.data.hash_runs import WIDE
 from dpal.data.known_records import (

@@ -24,7 +24,7 @@ from dpal.data.inbox.state import Stage
 from flows.cli.deploy import make
 from flows.ops.deploy import take_down
 from flows.ops.deployments import from_file, pools_of
-from flows.ops.watch_for_work import VARIABLE, Desk, _is_due, _looked, alone_at_desk
+from flows.ops.watch_labels_and_files import VARIABLE, Desk, _is_due, _looked, alone_at_desk
 from tests.conftest import allow
 from tests.flows.watching import last_run, register, remembered, small_watch, watch_values
 

@@ -18,7 +18,7 @@ from flows.ops.automations import SILENT
 from flows.ops.deploy import take_down
 from flows.ops.deployments import pools_of
 from flows.ops.prefect_connection import DeployError, prefect_server
-from flows.ops.watch_for_work import VARIABLE, _tell_alive
+from flows.ops.watch_labels_and_files import VARIABLE, _tell_alive
 from tests.conftest import write_blobs
 from tests.postgres import postgres, postgres_server  # noqa: F401
 

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 BROKEN = (
     "dpal.runs.select_records.write_selection", "dpal.data.labeling_state.write_labels",
     "dpal.runs.labeling.write_merged", "dpal.runs.phase_training.train_dp_sgd",
-    "dpal.runs.phase_metrics.evaluation_metrics", "dpal.runs.close_phase.write_ledger",
+    "dpal.runs.public_model_figures.evaluation_metrics", "dpal.runs.close_phase.write_ledger",
     "tasks.version_with_dvc._dvc_all", "tasks.tracking.campaign_runs.phase_parameters",
     "tasks.campaign_page.budget_figure", "dpal.runs.write_certificate.certificate_of",
     "dpal.runs.make_report.report_of",

@@ -27,7 +27,7 @@ from dpal.errors import ConfigError, NotAllowed
 from dpal.files.artifacts import CampaignFolder
 from dpal.privacy import Unit
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, KINDS, VOTES, VOTING
-from dpal.runs.recorded_settings import recorded_settings
+from dpal.runs.read_recorded_settings import recorded_settings
 from dpal.runs.settings_of_briefs import settings_of_brief
 from flows.campaign import run_campaign
 from flows.new_run import new_campaign

@@ -19,7 +19,7 @@ from dpal.config.campaign import RuntimeConfig
 from dpal.data.inbox.folder import Inbox
 from dpal.data.inbox.state import Stage, WatchFolder
 from dpal.errors import ConfigError, DataError, LedgerError
-from dpal.runs import register_data_sets
+from dpal.runs import manage_data_sets
 from dpal.runs.inbox_scan import InboxScan
 from tasks.watch import look_into_folder, watch_folder
 from tests.conftest import write_blobs
@@ -168,7 +168,7 @@ def test_copies_of_known_records_are_put_away_until_their_owner_says_otherwise(w
     assert reason.startswith("100 of 100 new rows") and "other ids" in reason
     assert len(known().blocks) == 1
     kept = Path("inbox/quarantine/copies.parquet")
-    register_data_sets.add_block("clinic", [kept], RuntimeConfig(), similar="measured twice")
+    manage_data_sets.add_block("clinic", [kept], RuntimeConfig(), similar="measured twice")
     shutil.move(kept, copy)
     assert len(gather(config).accepted) == 2
     assert [one.size for one in known().blocks] == [600]

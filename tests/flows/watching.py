@@ -15,7 +15,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.data_set_accounts import DataSet
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.runs import register_data_sets
+from dpal.runs import manage_data_sets
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.prepare_campaign import prepare
 from tasks.campaign import hold_budget
@@ -70,12 +70,12 @@ def register(*files: Path, epsilon: float = 8.0) -> None:
     limit = Limit(
         filter=RenyiFilter.fitted(epsilon, 1e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD
     )
-    register_data_sets.register_data_set("clinic", limit, list(files), RuntimeConfig())
+    manage_data_sets.register_data_set("clinic", limit, list(files), RuntimeConfig())
 
 
 def known() -> DataSet:
     """What the ledger knows of it."""
-    return register_data_sets.registered(RuntimeConfig())["clinic"]
+    return manage_data_sets.registered(RuntimeConfig())["clinic"]
 
 
 def look(config: WatchConfig) -> WatchState:

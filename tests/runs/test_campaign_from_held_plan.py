@@ -26,8 +26,8 @@ from dpal.privacy import Adjacency, Unit
 from dpal.runs import campaign_from_held_plan
 from dpal.runs.campaign import Campaign
 from dpal.runs.campaign_from_held_plan import HELD_PLAN, held_campaign
+from dpal.runs.manage_data_sets import register_data_set
 from dpal.runs.prepare_campaign import hold_budget, prepare_campaign, prepare_ordered
-from dpal.runs.register_data_sets import register_data_set
 from tests.conftest import mislabel, small_values, write_blobs
 from tests.variants import quick_and_slow
 

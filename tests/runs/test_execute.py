@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import dpal
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import LabelError, LabelsPending, LedgerError, RunnerError

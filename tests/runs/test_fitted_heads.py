@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import dpal
 from dpal.accounting.events import NoisyStatistics
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.fitted_head_checks import unsound_fits

@@ -32,8 +32,8 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.data_set_accounts import Limit
 from dpal.planning.plan_doubts import plan_doubts
 from dpal.privacy import Adjacency, Unit
+from dpal.runs.manage_data_sets import add_block, register_data_set
 from dpal.runs.prepare_campaign import prepare
-from dpal.runs.register_data_sets import add_block, register_data_set
 from dpal.training.dp_sgd import PrivateGradient
 from tests.conftest import having, nothing_released, write_blobs
 from tests.variants import quick_and_slow

@@ -14,7 +14,7 @@ import pytest
 
 import dpal
 from dpal.accounting.events import VALIDATION
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.canonical import plain
 from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.kinds.campaign import CAMPAIGN, _unpaid_figures

@@ -33,8 +33,8 @@ from dpal.ledger.release_json import release_from
 from dpal.models.build_model import build_model
 from dpal.privacy import Adjacency, Unit
 from dpal.runs import phase_measuring
+from dpal.runs.manage_data_sets import add_block, register_data_set
 from dpal.runs.prepare_campaign import hold_budget, prepare
-from dpal.runs.register_data_sets import add_block, register_data_set
 from dpal.training.evaluation import probabilities
 from dpal.training.noisy_metrics import confusion_counts
 from tests.conftest import PUBLIC, WIDTH, having, nothing_released, write_blobs

@@ -20,7 +20,7 @@ import torch
 import dpal
 from dpal.accounting.events import VALIDATION
 from dpal.accounting.validation_count_sensitivity import SCORE_BINS
-from dpal.audit.attack_campaign import Effort
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.certificate.check_outcome import CheckOutcome, any_failed
 from dpal.certificate.kinds.campaign import CAMPAIGN, _dear_figures, _unpaid_figures
 from dpal.certificate.read_and_seal import read_certificate

@@ -26,8 +26,8 @@ from dpal.runs.execute import end
 from dpal.runs.host import Host
 from dpal.runs.improvement_start_model import finished_folder
 from dpal.runs.make_report import report_of
+from dpal.runs.manage_data_sets import register_data_set
 from dpal.runs.plan_new_campaign import find_earlier
-from dpal.runs.register_data_sets import register_data_set
 from dpal.runs.released_phase import is_complete, reached, released_phase, stopped_early
 from tests.conftest import write_blobs
 from tests.runs.misled import BEST, BOUGHT, SCHEDULE, Leaving, Misled, stopping, worsening

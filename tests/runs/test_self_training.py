@@ -25,7 +25,7 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency, Unit
 from dpal.runs import labeling
-from dpal.runs.register_data_sets import register_data_set
+from dpal.runs.manage_data_sets import register_data_set
 from tests.conftest import CLASSES, small_values, write_blobs
 from tests.variants import quick_and_slow
 

@@ -36,9 +36,9 @@ from dpal.privacy import Adjacency, Unit
 from dpal.runs import validation_reuse_warning
 from dpal.runs.kinds import parse_any
 from dpal.runs.labeling_context import LabelingJob
-from dpal.runs.measured_validation_overlap import measured_on
+from dpal.runs.manage_data_sets import register_data_set
 from dpal.runs.prepare_campaign import prepare, prepare_campaign
-from dpal.runs.register_data_sets import register_data_set
+from dpal.runs.protected_validation_overlap import measured_on
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting
 

@@ -14,7 +14,7 @@ from dpal.config.pate import parse_pate
 from dpal.errors import ConfigError, LedgerError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL
 from dpal.ledger.folder_lock import lock_folder
-from dpal.runs import noiseless_training
+from dpal.runs import repeatable_training
 from dpal.runs.ensemble_hold import hold_ensemble
 from dpal.runs.host import Host, TrainingMonitor
 from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
@@ -138,7 +138,7 @@ def test_nobody_is_told_how_many_teachers_are_ready(ensemble, monkeypatch):
             told.append(progress)
 
     monkeypatch.setattr(Host, "watch_training", lambda *_: nullcontext(Listening()))
-    monkeypatch.setattr(noiseless_training, "host", Host)
+    monkeypatch.setattr(repeatable_training, "host", Host)
     train_teachers(ensemble)
     TEACHERS.makes(ensemble)[0].unlink()  # as if killed before the last one was ready
     train_teachers(ensemble)

@@ -3,7 +3,7 @@
 `data_independent` and `sharpened` hold for all votes and are what is reserved and certified.
 `exact` and `papernot` depend on the votes that were cast: their numbers are private
 themselves, they may not decide how many queries are asked, and `papernot` holds in one
-direction only. `dpal.voting.release_within_cost_bound` releases such a number with noise, at a
+direction only. `dpal.voting.check_cost_then_release` releases such a number with noise, at a
 price (`sanitized`).
 
 Source: docs/voting.md; the published bound in `dpal.accounting.votes.papernot`.
@@ -110,7 +110,7 @@ def analyse(
     if mode is Mode.SANITIZED:
         raise ParameterError(
             "a sanitized cost is drawn once and charged "
-            "(dpal.voting.release_within_cost_bound); it cannot be looked at beforehand"
+            "(dpal.voting.check_cost_then_release); it cannot be looked at beforehand"
         )
     epsilons, best = [], []
     for converted in _converted(rule, votes, mode, orders, _slack(orders, delta, conversion)):

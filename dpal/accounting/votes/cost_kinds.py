@@ -16,7 +16,7 @@ class Mode(StrEnum):
     PAPERNOT: the published data-dependent bound.
     EXACT: by the law of the released answers, for the votes that were cast.
     SANITIZED: a data-dependent cost that is told with noise, and charged for that: answers leave
-      only if it is within a limit set before (`dpal.voting.release_within_cost_bound`). Not added
+      only if it is within a limit set before (`dpal.voting.check_cost_then_release`). Not added
       up here.
     """
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpal import check
+from dpal.accounting.budget_cohort_names import budget_cohort
 from dpal.accounting.events import Charge
-from dpal.accounting.teacher_budget_cohorts import budget_cohort
 from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError

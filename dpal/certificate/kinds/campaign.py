@@ -41,7 +41,7 @@ from dpal.certificate.check_seal_and_entries import (
 from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.fitted_head_checks import fitted_statement, unsound_fits
-from dpal.certificate.hidden_gate_checks import unsound_gates
+from dpal.certificate.hidden_selection_checks import unsound_gates
 from dpal.certificate.kinds.certificate_kind import CertificateKind
 from dpal.certificate.promise_checks import is_paper
 from dpal.certificate.read_and_seal import is_same_json

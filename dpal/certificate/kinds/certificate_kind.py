@@ -25,7 +25,7 @@ from dpal.certificate.check_against import (
 from dpal.certificate.check_outcome import MALFORMED, Check, any_failed, unchecked, unreadable_check
 from dpal.certificate.check_seal_and_entries import check_seal
 from dpal.certificate.compare_with_derived import Difference, Place, differences
-from dpal.certificate.data_set_checks import check_shares, check_together
+from dpal.certificate.data_set_limit_checks import check_shares, check_together
 from dpal.certificate.evidence import LedgerEvidence, ledger_record, promise_record
 from dpal.certificate.promise_checks import CAMPAIGN, Figure, check_promise, pool_size_of
 from dpal.certificate.read_and_seal import FORMAT, sealed_certificate

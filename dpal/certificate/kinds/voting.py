@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from dpal.accounting.budget_cohort_names import about_budget, budget_cohort
 from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
-from dpal.accounting.teacher_budget_cohorts import about_budget, budget_cohort
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.near_records import NearRecords, require_near
 from dpal.accounting.votes.noisy_cost_bound import CostBound
@@ -32,7 +32,7 @@ from dpal.canonical import digest, plain
 from dpal.certificate.check_outcome import Check, check_from_faults
 from dpal.certificate.check_seal_and_entries import BESIDES, check_entries, foreign_plan_faults
 from dpal.certificate.compare_with_derived import Difference, Place
-from dpal.certificate.data_set_checks import by_dp_accounting_within, check_shares
+from dpal.certificate.data_set_limit_checks import by_dp_accounting_within, check_shares
 from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in
 from dpal.certificate.kinds.certificate_kind import CertificateKind
 from dpal.certificate.promise_checks import VOTES

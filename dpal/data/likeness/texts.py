@@ -41,7 +41,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.data.likeness.candidate_pairs import pairs_in
+from dpal.data.likeness.enumerate_pairs import pairs_in
 from dpal.data.likeness.record_sketches import NOBODY, Described, Rows, Sketches, SketchRows
 from dpal.data.parquet import RowNumbers
 from dpal.data.texts import texts_in

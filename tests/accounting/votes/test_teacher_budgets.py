@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from dpal.accounting.budget_cohort_names import about_budget, budget_cohort, budget_cohorts_in
 from dpal.accounting.cohort_spending import spending
 from dpal.accounting.events import VOTING, Release
 from dpal.accounting.rdp import ORDERS
-from dpal.accounting.teacher_budget_cohorts import about_budget, budget_cohort, budget_cohorts_in
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.teacher_budgets import (
     TeacherBudget,
@@ -24,7 +24,7 @@ from dpal.accounting.votes.teacher_budgets import (
 )
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
-from dpal.planning.teacher_vote_budgets import budget_epsilons, with_budgets
+from dpal.planning.queries_per_teacher_budget import budget_epsilons, with_budgets
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import VotingPlan, VotingSpec, certify_voting, total_of
 from dpal.privacy import Adjacency, PrivacyTarget

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from dpal.accounting.budget_cohort_names import about_budget, budget_cohort
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.accounting.safe_search import smallest_safe
-from dpal.accounting.teacher_budget_cohorts import about_budget, budget_cohort
 from dpal.accounting.votes.teacher_budgets import TeacherBudget
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.voting_plan import VotingPlan, VotingSpec, total_of

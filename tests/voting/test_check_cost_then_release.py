@@ -27,8 +27,8 @@ from dpal.mechanisms.sanitized_cost import SanitizingTerms
 from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.check_cost_then_release import release_within
 from dpal.voting.draw_noisy_outcomes import UNANSWERED
-from dpal.voting.release_within_cost_bound import release_within
 from tests.accounting.votes.test_worst_winner import divergence, law, moved
 from tests.conftest import nothing_released
 from tests.variants import quick_and_slow

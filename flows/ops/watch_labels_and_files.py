@@ -34,7 +34,7 @@ from flows.ops.deployments import TAG
 from flows.ops.look_without_run import look_in_process
 from flows.ops.prefect_connection import prefect_server
 from flows.ops.restricted_worker import folder_asked_for
-from tasks.prefect_retries import has_server
+from tasks.await_prefect_server import has_server
 from tasks.wait_for_people import waiting_campaigns
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from flows.ops.retry_busy_database import PATIENCE_SECONDS, BusyDatabase
+from flows.ops.busy_database_middleware import PATIENCE_SECONDS, BusyDatabase
 
 TAKEN = 4  # times that the database is taken; Prefect's client asks three times by itself
 

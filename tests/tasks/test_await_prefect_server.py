@@ -13,8 +13,8 @@ import pytest
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from tasks import prefect_retries
-from tasks.prefect_retries import await_server, has_server, retry_while_prefect_is_down
+from tasks import await_prefect_server
+from tasks.await_prefect_server import await_server, has_server, retry_while_prefect_is_down
 
 
 class Server:
@@ -47,7 +47,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Server]:
-    monkeypatch.setattr("tasks.prefect_retries.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("tasks.await_prefect_server.time.sleep", lambda seconds: None)
     made = Server()
     with temporary_settings({PREFECT_API_URL: made.url, PREFECT_CLIENT_MAX_RETRIES: 0}):
         yield made
@@ -92,14 +92,14 @@ def test_a_refusal_is_not_repeated(server, caplog):
 
 
 def test_one_that_stays_away_is_given_up_in_the_end(server, monkeypatch):
-    monkeypatch.setattr(prefect_retries, "SERVER_SECONDS", -1.0)
+    monkeypatch.setattr(await_prefect_server, "SERVER_SECONDS", -1.0)
     server.states = [503] * 20
     with pytest.raises((PrefectHTTPStatusError, RuntimeError)):
         retry_while_prefect_is_down(version)
 
 
 def test_whoever_only_waits_lets_the_next_one_say_that_nobody_answers(server, monkeypatch):
-    monkeypatch.setattr(prefect_retries, "SERVER_SECONDS", -1.0)
+    monkeypatch.setattr(await_prefect_server, "SERVER_SECONDS", -1.0)
     server.close()
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         await_server()

@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dpal.config.campaign import RuntimeConfig
-from dpal.data.block_assignment import count_distinct_owners
+from dpal.data.find_record_blocks import count_distinct_owners
 from dpal.data.known_records import MarkKey
 from dpal.data.sources import Role, open_source
 from dpal.files.artifacts import CampaignFolder

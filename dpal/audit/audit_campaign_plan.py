@@ -20,7 +20,7 @@ from dpal.audit.noise import noise_findings
 from dpal.audit.one_draw_per_reservation import drill_findings
 from dpal.audit.samplers import sampler_findings
 from dpal.audit.selections import selection_findings
-from dpal.audit.training_steps import step_findings
+from dpal.audit.training_step_checks import step_findings
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Plan, TrainingPhase
 from dpal.planning.campaign_spec import CampaignSpec
