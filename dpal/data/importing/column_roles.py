@@ -27,7 +27,7 @@ _TEXTS = (
     ("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"),
     ("question1", "question2"), ("text",), ("text_a",), ("sentence",), ("review",),
 )  # fmt: skip
-_FIRST_ROWS = 1000
+_ROWS = 1000  # looked at together
 _INDEX = ("", "unnamed: 0", "index", "__index_level_0__")  # what pandas writes beside a table
 
 
@@ -105,22 +105,23 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
         labels = (found,)
     texts = tuple(str(named(name, "--text")) for name in settings.texts)
     picture = named(settings.picture, "--picture") or (known.picture if known else None)
-    # Records of an earlier import that were columns are that again, whatever came beside them.
-    guessed = not settings.columns
-    if guessed and picture is None and not texts:
-        found = usual(_PICTURES)
-        if found is not None and _names_pictures(table, found):
-            picture = found
     row_id = named(settings.id, "--id") or usual(("id",))
     split = named(settings.split, "--split") or usual(("split",))
     group = named(settings.group, "--group")
-    if guessed and not texts and picture is None and settings.picture is None:
-        held_out = _held_out_rows(table, settings, row_id, group, split)
-        for names in _TEXTS:
-            own = tuple(by_name.get(name, "") for name in names)
-            if all(name and _holds_texts(table, name, held_out) for name in own):
-                texts = own
-                break
+    # Records of an earlier import that were columns are that again, whatever came beside them.
+    guessed = not settings.columns and picture is None and not texts
+    if guessed:
+        found = usual(_PICTURES)
+        usual_texts = [tuple(by_name[name] for name in names)
+                       for names in _TEXTS if by_name.keys() >= set(names)]  # fmt: skip
+        asked = found is not None or usual_texts
+        held_out = _held_out_rows(table, settings, row_id, group, split) if asked else None
+        if found is not None and _names_pictures(table, found, held_out):
+            picture = found
+        else:
+            of_texts = (own for own in usual_texts
+                        if all(_holds_texts(table, name, held_out) for name in own))  # fmt: skip
+            texts = next(of_texts, ())
     both = next((name for name in labels if name in (*texts, picture, row_id)), None)
     if both is not None:
         raise DataError(
@@ -168,27 +169,30 @@ def _held_out_rows(
     group: str | None,
     split: str | None,
 ) -> pa.RecordBatch | None:
-    """Those of the first rows that are held out, where only cells say what columns hold.
+    """The first rows that are held out: only cells of such say what columns hold.
 
-    What private records have there must not decide what all records are.
+    What private records have there must not decide what all records are. A table may begin with
+    many rows of a part that is not held out.
     """
-    first = None
-    if table.schema is None:
-        first = next((rows for rows in table.rows() if rows.cells.num_rows), None)
-    if first is None:
-        return None
-    cells = first.cells.slice(0, _FIRST_ROWS)
-    if settings.held_out is None:
-        parts = [part_of(word) for word in splits_of(cells, split, first.split)]
-    else:
-        numbers = (first.numbers or range(1, cells.num_rows + 1))[: cells.num_rows]
-        names, groups = ids_of(table, cells, row_id, numbers), cells_of(cells, group)
-        owners = (own or name for own, name in zip(groups, names, strict=True))
-        parts = [drawn_part(owner, settings.held_out) for owner in owners]
-    return cells.filter(pa.array([part == TEST for part in parts], pa.bool_()))
+    done = 0
+    for rows in table.rows():
+        numbers = rows.numbers or range(done + 1, done + 1 + rows.cells.num_rows)
+        for begin in range(0, rows.cells.num_rows, _ROWS):
+            cells = rows.cells.slice(begin, _ROWS)
+            if settings.held_out is None:
+                parts = [part_of(word) for word in splits_of(cells, split, rows.split)]
+            else:
+                names = ids_of(table, cells, row_id, numbers[begin : begin + cells.num_rows])
+                groups = cells_of(cells, group)
+                owners = (own or name for own, name in zip(groups, names, strict=True))
+                parts = [drawn_part(owner, settings.held_out) for owner in owners]
+            if TEST in parts:
+                return cells.filter(pa.array([part == TEST for part in parts], pa.bool_()))
+        done += rows.cells.num_rows
+    return None
 
 
-def _holds_texts(table: SourceTable, name: str, held_out: pa.RecordBatch | None = None) -> bool:
+def _holds_texts(table: SourceTable, name: str, held_out: pa.RecordBatch | None) -> bool:
     """Whether a column may be of texts: by its type, else unless held-out cells are numbers."""
     if table.schema is not None:
         kind = table.schema.field(name).type
@@ -200,17 +204,19 @@ def _holds_texts(table: SourceTable, name: str, held_out: pa.RecordBatch | None 
     return not given.any() or bool(np.isnan(cell_numbers(cells)[given]).any())
 
 
-def _names_pictures(table: SourceTable, name: str) -> bool:
-    """Whether a column holds pictures, or the first cell that is not missing is one's name."""
+def _names_pictures(table: SourceTable, name: str, held_out: pa.RecordBatch | None) -> bool:
+    """Whether a column holds pictures, or its held-out cells are names of some.
+
+    Where nothing is held out, what the column is called decides.
+    """
     if table.schema is not None:
         kind = table.schema.field(name).type
         if pt.is_binary(kind) or pt.is_large_binary(kind):
             return True
         if pt.is_struct(kind):
             return "bytes" in [kind.field(i).name for i in range(kind.num_fields)]
-    if not _holds_texts(table, name):
+    if not _holds_texts(table, name, held_out):
         return False
-    first = next((rows for rows in table.rows() if rows.cells.num_rows), None)
-    names = [] if first is None else cell_texts(first.cells.column(name))
-    given = next((each for each in names if each is not None), "")
-    return given.lower().endswith(ENDINGS)
+    names = [] if held_out is None else cell_texts(held_out.column(name))
+    given = next((each for each in names if each is not None), None)
+    return given is None or given.lower().endswith(ENDINGS)

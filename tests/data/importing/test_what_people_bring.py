@@ -92,6 +92,19 @@ def test_held_out_records_alone_say_whether_a_column_is_of_texts(tmp_path: Path)
         assert imported(place, held_out=None).content is content
 
 
+def test_held_out_records_alone_say_whether_a_column_names_pictures(tmp_path: Path) -> None:
+    """Also where they come last: a private record, the first one, says nothing."""
+    split = ["train" if k < 7 * N // 10 else "test" for k in range(N)]
+    for ours, theirs, content in ((".png", ".doc", Content.FEATURES), (".doc", ".png", None)):
+        files = [f"{k}{ours if part == 'train' else theirs}" for k, part in enumerate(split)]
+        place = csv(tmp_path, people(file=files, split=split))
+        if content:
+            assert imported(place, held_out=None).content is content
+        else:
+            with pytest.raises(DataError, match="pictures that are not there"):
+                imported(place, held_out=None)
+
+
 def test_lines_may_end_as_on_an_old_mac(tmp_path: Path) -> None:
     place = csv(tmp_path, people())
     place.write_text(place.read_text().replace("\n", "\r"), newline="")
