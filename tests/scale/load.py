@@ -226,8 +226,8 @@ def ended_runs(client: SyncPrefectClient, runs: list[UUID]) -> list[FlowRun]:
     return found
 
 
-def deploy(here: Place) -> None:
-    """Makes a work pool and a deployment of the campaign flow on it."""
+def deploy(here: Place, at_once: int) -> None:
+    """Makes a work pool that runs so many at once, and a deployment of the campaign flow on it."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -239,7 +239,9 @@ def deploy(here: Place) -> None:
         temporary_settings(updates={PREFECT_API_URL: here.environment["PREFECT_API_URL"]}),
         get_client(sync_client=True) as client,
     ):
-        client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
+        client.create_work_pool(
+            WorkPoolCreate(name=POOL, type="process", concurrency_limit=at_once)
+        )
         client.create_deployment(
             flow_id=client.create_flow(run_campaign),
             name="load",
@@ -270,12 +272,12 @@ def check(
         limit = limit_for(SHARE * campaigns)
         dpal(here, "data", "register", "clinic", "pool.parquet", "--epsilon", f"{limit}",
              "--delta", "1e-4")  # fmt: skip
-        deploy(here)
+        deploy(here, workers)
         for number in range(workers):
-            here.start(f"worker-{number}", sys.executable, "-m", "prefect", "worker", "start",
-                       "--pool", POOL, "--limit", "1", "--name", f"worker-{number}")  # fmt: skip
+            here.start(f"worker-{number}", command(), "worker", POOL, "--name", f"worker-{number}",
+                       "--standby", "0")  # fmt: skip
         course = Course(every=kill_every, most=campaigns if kill_every else 0)
-        first = run_all(here, list(range(campaigns)), course, refused_for=f"{limit:g}")
+        first = run_all(here, list(range(campaigns)), course, refused_for=f" of {limit:g} allowed")
         refused = {
             name: str(state.message) for name, state in first.items() if not state.is_completed()
         }
