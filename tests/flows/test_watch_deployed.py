@@ -131,7 +131,11 @@ def test_files_become_campaigns_while_nobody_types_anything(installation):
     assert reason.read_text() == "corrupt.parquet is not a whole Parquet file\n"
     wait(lambda: remembered().seen["again.parquet"].digest, "a look at the same file")
     assert (remembered().accepted, remembered().runs) == (before.accepted, before.runs)
-    page = httpx.post(f"{api}/artifacts/latest/filter", json={}, timeout=30).json()
-    story = next(one["data"] for one in page if one["key"] == "watch-clinic")
-    assert "Campaign clinic-0002 on 2 files is finished" in story
-    assert "corrupt.parquet is not a whole Parquet file" in story
+
+    def page():
+        pages = httpx.post(f"{api}/artifacts/latest/filter", json={}, timeout=30).json()
+        return next(one["data"] for one in pages if one["key"] == "watch-clinic")
+
+    # The page is written after what is remembered: at the end of a look.
+    wait(lambda: "corrupt.parquet is not a whole Parquet file" in page(), "the page")
+    assert "Campaign clinic-0002 on 2 files is finished" in page()
