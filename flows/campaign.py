@@ -15,7 +15,7 @@ from dpal.runs.campaign import Campaign
 from dpal.runs.close_phase import is_finished
 from dpal.runs.early_stopping import phases_to_run
 from dpal.runs.kinds import CAMPAIGN, folder_of, parse_as
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.store_sync import bring_files, keep_files
 from flows.train_phase import train_phase
 from flows.whole_run import WHOLE_RUN

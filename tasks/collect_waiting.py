@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from dpal.errors import DpalError
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.runs.labelers import labeler_of
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.progress_logging import notify
 from tasks.boundary import task
 from tasks.wait_for_people import (

@@ -30,7 +30,7 @@ from dpal.runs.labelers import labeler_of
 from tasks.await_prefect_server import has_server, retry_while_prefect_is_down
 
 if TYPE_CHECKING:
-    from dpal.runs.labeling_context import LabelingJob
+    from dpal.runs.labeling_job import LabelingJob
 
 _PATIENCE_SECONDS = 365 * 24 * 3600
 _WAITING = "waiting.json"

@@ -12,7 +12,7 @@ from dpal.files.artifacts import PhaseFolder
 from dpal.labeling.label_studio import LabelStudioLabeler
 from dpal.labeling.label_studio_api import LabelStudio
 from dpal.runs.host import host
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.suggested_labels import suggested_labels
 
 TOKEN = "LABEL_STUDIO_API_KEY"  # noqa: S105  where it is, not what it is

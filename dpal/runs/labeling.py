@@ -25,7 +25,7 @@ from dpal.runs.campaign import Campaign
 from dpal.runs.early_stopping import has_stopped
 from dpal.runs.host import host
 from dpal.runs.labelers import labeler_of
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.progress_logging import notify
 from dpal.runs.pseudo_labels import label_remaining
 from dpal.runs.read_recorded_settings import settings_that_label

@@ -31,7 +31,7 @@ from dpal.reports.improvement_report import START
 from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.improvement_context import Improving, rotation_weights
 from dpal.runs.labeling import get_labels
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.near_private_releases import components_file, seen_public, support_file, support_of
 from dpal.runs.prepare_improvement import with_trained_start
 from dpal.runs.progress_logging import notify

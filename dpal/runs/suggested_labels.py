@@ -13,7 +13,7 @@ from dpal.data.readers import records_of
 from dpal.inference.answers import ModelAnswers, calibrated_probabilities, require_shape
 from dpal.labeling.record_display import rows_of
 from dpal.labels import Label
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.predict import open_model
 
 

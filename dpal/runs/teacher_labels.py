@@ -32,7 +32,7 @@ from dpal.labels import Label, Task
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.voting_plan import block_name
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.make_report import write_reports
 from dpal.runs.near_votes import release_near_campaign
 from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble

@@ -89,7 +89,7 @@ def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
     """Takes labels from a file or a project; says whether they are all there."""
     from dpal.labeling.labeling_figures import read_labeling_figures
     from dpal.runs.labeling import deliver_labels, open_query
-    from dpal.runs.labeling_context import LabelingJob
+    from dpal.runs.labeling_job import LabelingJob
 
     if answers is not None:
         files = open_query(folder)
@@ -197,7 +197,7 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
 
 def _clean(folder: CampaignFolder) -> None:
     from dpal.runs.labeling import open_query
-    from dpal.runs.labeling_context import LabelingJob
+    from dpal.runs.labeling_job import LabelingJob
 
     asked = LabelingJob.recorded(folder)
     projects = asked.labeler.projects

@@ -21,7 +21,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.labeling.labeling_figures import read_labeling_figures
 from dpal.runs.labelers.label_studio import LabelStudioProject
 from dpal.runs.labeling import deliver_labels
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
 from tasks.collect_waiting import Collected, collect_campaign

@@ -137,7 +137,7 @@ def test_a_plan_is_made_once_for_each_way_to_write_what_is_asked():
 
 
 def test_where_a_strategy_keeps_no_promise_the_best_other_one_plans(monkeypatch):
-    def refuse(cohort_budget):
+    def refuse(budget):
         raise ParameterError("no plan this way")
 
     anew = certify_campaign._certified_plan.__wrapped__  # keeps no plans

@@ -20,7 +20,7 @@ from dpal.errors import ConfigError, LabelsPending
 from dpal.files.artifacts import CampaignFolder
 from dpal.labeling.label_form import make_form, read_form
 from dpal.runs.labeling import deliver_labels
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.predict import open_model, predict
 from dpal.runs.suggested_labels import suggested_labels
 from tests.conftest import CLASSES, small_values

@@ -35,7 +35,7 @@ from dpal.planning.explain_campaign import explain_campaign
 from dpal.privacy import Adjacency, Unit
 from dpal.runs import validation_reuse_warning
 from dpal.runs.kinds import parse_any
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.manage_data_sets import register_data_set
 from dpal.runs.prepare_campaign import prepare, prepare_campaign
 from dpal.runs.protected_validation_overlap import measured_on

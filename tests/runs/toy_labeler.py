@@ -13,7 +13,7 @@ from dpal.data.sources import Source
 from dpal.files.artifacts import PhaseFolder
 from dpal.labels import Label
 from dpal.runs.labelers import NamedLabeler, register_labeler
-from dpal.runs.labeling_context import LabelingJob
+from dpal.runs.labeling_job import LabelingJob
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ _TEXTS = (
     ("question1", "question2"), ("text",), ("text_a",), ("sentence",), ("review",),
 )  # fmt: skip
 _ROWS = 1000  # looked at together
+_HeldOut = Callable[[], pa.RecordBatch | None]  # reads once, and only where types do not decide
 _INDEX = ("", "unnamed: 0", "index", "__index_level_0__")  # what pandas writes beside a table
 
 
@@ -114,8 +116,7 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
         found = usual(_PICTURES)
         usual_texts = [tuple(by_name[name] for name in names)
                        for names in _TEXTS if by_name.keys() >= set(names)]  # fmt: skip
-        asked = found is not None or usual_texts
-        held_out = _held_out_rows(table, settings, row_id, group, split) if asked else None
+        held_out = cache(lambda: _held_out_rows(table, settings, row_id, group, split))
         if found is not None and _names_pictures(table, found, held_out):
             picture = found
         else:
@@ -192,19 +193,19 @@ def _held_out_rows(
     return None
 
 
-def _holds_texts(table: SourceTable, name: str, held_out: pa.RecordBatch | None) -> bool:
+def _holds_texts(table: SourceTable, name: str, held_out: _HeldOut) -> bool:
     """Whether a column may be of texts: by its type, else unless held-out cells are numbers."""
     if table.schema is not None:
         kind = table.schema.field(name).type
         return bool(pt.is_string(kind) or pt.is_large_string(kind))
-    if held_out is None:
+    if (rows := held_out()) is None:
         return True
-    cells = held_out.column(name)
+    cells = rows.column(name)
     given = np.array([text is not None for text in cell_texts(cells)], bool)
     return not given.any() or bool(np.isnan(cell_numbers(cells)[given]).any())
 
 
-def _names_pictures(table: SourceTable, name: str, held_out: pa.RecordBatch | None) -> bool:
+def _names_pictures(table: SourceTable, name: str, held_out: _HeldOut) -> bool:
     """Whether a column holds pictures, or its held-out cells are names of some.
 
     Where nothing is held out, what the column is called decides.
@@ -217,6 +218,7 @@ def _names_pictures(table: SourceTable, name: str, held_out: pa.RecordBatch | No
             return "bytes" in [kind.field(i).name for i in range(kind.num_fields)]
     if not _holds_texts(table, name, held_out):
         return False
-    names = [] if held_out is None else cell_texts(held_out.column(name))
+    rows = held_out()
+    names = [] if rows is None else cell_texts(rows.column(name))
     given = next((each for each in names if each is not None), None)
     return given is None or given.lower().endswith(ENDINGS)

@@ -10,7 +10,7 @@ from dpal.runs.labelers import NamedLabeler, register_labeler
 if TYPE_CHECKING:
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
     from dpal.labeling import Labeler
-    from dpal.runs.labeling_context import LabelingJob
+    from dpal.runs.labeling_job import LabelingJob
 
 
 @register_labeler

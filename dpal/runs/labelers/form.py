@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
     from dpal.labeling.label_form import Form
-    from dpal.runs.labeling_context import LabelingJob
+    from dpal.runs.labeling_job import LabelingJob
 
 
 @register_labeler

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import PhaseFolder
     from dpal.labeling.label_studio import LabelStudioLabeler
-    from dpal.runs.labeling_context import LabelingJob
+    from dpal.runs.labeling_job import LabelingJob
 
 _LOOK_SECONDS = 60.0  # whoever looks at a labeling project has it to itself
 

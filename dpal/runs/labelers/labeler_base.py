@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dpal.labeling import Labeler
     from dpal.labeling.label_form import Form
     from dpal.labeling.label_studio import Progress
-    from dpal.runs.labeling_context import LabelingJob
+    from dpal.runs.labeling_job import LabelingJob
 
 
 @dataclass(frozen=True, kw_only=True)

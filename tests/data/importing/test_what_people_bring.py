@@ -15,9 +15,11 @@ import pytest
 from PIL import Image
 
 from dpal.data.importing.column_encoding import CategoryColumn
+from dpal.data.importing.column_roles import roles_of
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings, PictureRule
+from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.write_pool import import_source
 from dpal.data.sources import Content
 from dpal.errors import DataError
@@ -103,6 +105,21 @@ def test_held_out_records_alone_say_whether_a_column_names_pictures(tmp_path: Pa
         else:
             with pytest.raises(DataError, match="pictures that are not there"):
                 imported(place, held_out=None)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("image", pa.binary()), ("text", pa.string())])
+def test_where_types_say_what_a_column_is_nothing_is_read_for_it(name: str, kind: Any) -> None:
+    """A table of embedded pictures may be large, and begin with all that are not held out."""
+
+    def unread() -> Any:
+        raise AssertionError("rows were read")
+
+    schema = pa.schema([("id", pa.string()), (name, kind), ("label", pa.int64())])
+    table = SourceTable(
+        place=Path("t.parquet"), columns=tuple(schema.names), rows=unread, schema=schema
+    )
+    roles = roles_of(table, ImportSettings(held_out=SHARE), None)
+    assert name in (roles.picture, *roles.texts)
 
 
 def test_lines_may_end_as_on_an_old_mac(tmp_path: Path) -> None:
