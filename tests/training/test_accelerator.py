@@ -1,7 +1,8 @@
 """What training does on an accelerator: the same sums, the same bound, the same model.
 
 All of it is skipped where there is none. A machine with one needs no Prefect, MLflow or DVC for
-these: `python -m pytest --noconftest tests/training/test_accelerator.py`.
+these, but dpal itself (`pip install --no-deps .`):
+`python -m pytest --noconftest tests/training/test_accelerator.py`.
 """
 
 from __future__ import annotations

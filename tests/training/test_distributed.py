@@ -26,7 +26,7 @@ from dpal.training.clipping import Clipper
 from dpal.training.distributed import worker
 from dpal.training.distributed import worker_pool as crews
 from dpal.training.distributed.messages import copy_to
-from dpal.training.distributed.team import Team
+from dpal.training.distributed.team import Team, place
 from dpal.training.distributed.worker_pool import WorkerPool
 from dpal.training.optimizers import build_optimizer
 from dpal.training.train_phase import train_dp_sgd
@@ -309,3 +309,21 @@ def test_a_stand_in_ends_with_its_crew(threads):
     assert isinstance(one.process, Beside)
     one.process.thread.join(10)
     assert not one.process.thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus", "processes", "taken"),
+    [
+        ("cpu", 0, 2, ["cpu", "cpu"]),
+        ("cuda", 1, 2, ["cuda:0", "cuda:0"]),
+        ("cuda:1", 2, 3, ["cuda:1", "cuda:1", "cuda:1"]),
+        ("cuda", 2, 2, ["cuda:0", "cuda:1"]),
+        ("cuda:1", 2, 2, ["cuda:1", "cuda:0"]),
+    ],
+)
+def test_which_device_each_process_takes(monkeypatch, given, gpus, processes, taken):
+    """Always by its number: torch lets no process choose a GPU without one."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    ranks = [Share(rank=rank, processes=processes) for rank in range(processes)]
+    assert [str(place(torch.device(given), rank)) for rank in ranks] == taken

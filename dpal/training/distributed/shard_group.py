@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import _abort_process_group
 
 from dpal.errors import ParameterError
 
@@ -97,6 +98,15 @@ class ShardGroup:
         return self.total(float(holds)) > 0
 
     def close(self) -> None:
-        """Leaves this process without a default group; the ranks stay connected."""
-        if dist.is_initialized():
+        """Leaves this process without a default group, and waits for no other.
+
+        Over GPUs the ranks are no longer connected afterwards; others stay so.
+        """
+        if not dist.is_initialized():
+            return
+        if self.device.type == "cuda":
+            # Destroyed, NCCL would wait for whoever was lost; and ended once more after that, it
+            # frees memory twice (seen with torch 2.11: the process aborts some seconds later).
+            _abort_process_group()
+        else:
             dist.destroy_process_group()

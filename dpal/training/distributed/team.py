@@ -168,7 +168,8 @@ class Team:
             return
         if self._shards is not None:
             self._shards.close()
-        group.abort()
+        if self._shards is None or self._device.type != "cuda":  # there, that ended the group
+            group.abort()
         if self._interrupted:
             # To be destroyed it would wait, and everybody with it, for what no longer comes: as
             # long as its patience. Its threads end with this process, or when that is over.
@@ -242,10 +243,12 @@ def by_nccl(device: torch.device, processes: int) -> bool:
 
 
 def place(device: torch.device, share: Share) -> torch.device:
-    """Device of a rank: a GPU of its own where there are enough, else the one given."""
+    """Device of a rank: a GPU of its own where there are enough, else that of all."""
     if by_nccl(device, share.processes):
         first = device.index or 0
         return torch.device("cuda", (first + share.rank) % torch.cuda.device_count())
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", 0)  # no process can choose a GPU that has no number
     return device
 
 
