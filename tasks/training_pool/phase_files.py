@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpal.config.campaign import CampaignConfig
 from dpal.errors import LedgerError
-from dpal.files.object_store import ArtifactRef
+from dpal.files.object_store import ArtifactRef, file_ref
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_plan import Phase
 from dpal.runs.absolute_paths import with_absolute_paths
@@ -72,8 +72,12 @@ def at_hand(campaign: Campaign) -> Iterator[None]:
 
 @task(cache_policy=NO_CACHE)
 def order_training(campaign: Campaign, phase: Phase) -> TrainingOrder:
-    """Writes down what a worker has to train, and publishes the files that it needs."""
+    """Writes down what has to be trained; where a worker does, publishes the files that it needs.
+
+    Trained here, nothing has to leave: the store may be one that holds what was released alone.
+    """
     config = with_absolute_paths(campaign.config)
+    inputs, folder = _inputs(campaign, phase), campaign.folder.root
     artifacts = {"artifacts": config.runtime.artifacts.resolve()}
     with campaign.ledger() as ledger:
         drawer = ledger.drawer
@@ -81,7 +85,11 @@ def order_training(campaign: Campaign, phase: Phase) -> TrainingOrder:
         config=config.model_copy(update={"runtime": config.runtime.model_copy(update=artifacts)}),
         phase=phase.index,
         plan=campaign.plan.digest,
-        inputs=publish(campaign, _inputs(campaign, phase)),
+        inputs=(
+            tuple(file_ref(folder, path) for path in inputs)
+            if config.runtime.training_pool is None
+            else publish(campaign, inputs)
+        ),
         drawer=drawer,
     )
 

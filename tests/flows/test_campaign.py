@@ -19,6 +19,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from dpal.canonical import file_digest
 from dpal.data.labeling_state import RETIRED, read_retired
 from dpal.files.artifacts import CampaignFolder
+from dpal.files.object_store import Store, StoreHolds, is_confidential
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.released_phase import reached, released_phase
 from dpal.runs.verify_ledger import verify_ledger
@@ -58,8 +59,11 @@ def finished(prefect_api, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(place)
         config = parse_config(
-            small_values(name="whole", runtime__dvc_remote="remote", data__label_column="label")
-        )
+            small_values(
+                name="whole", runtime__dvc_remote="remote", runtime__store=(place / "far").as_uri(),
+                data__label_column="label",
+            )
+        )  # fmt: skip
         run_campaign(config)
         run, artifacts = last_flow_run("whole")
     return place, config, run, artifacts
@@ -97,6 +101,17 @@ def test_the_ledger_adds_up_to_the_plan(finished):
     assert verdict.entries == 3 + 2 * len(view["releases"])
     assert verdict.head == view["head"]["digest"]
     assert verdict.absent == 0
+
+
+def test_a_store_that_may_hold_what_was_released_has_that_alone(finished):
+    """The default: trained here, nothing confidential has to go there."""
+    place, config, _, _ = finished
+    (released,) = (place / "far").iterdir()
+    (campaign,) = released.iterdir()
+    kept = Store(url=config.runtime.store, campaign=campaign.name, holds=StoreHolds.RELEASED)
+    names = set(kept.known())
+    assert {"phase-2/model.safetensors", "certificate.json"} <= names
+    assert not any(is_confidential(name) for name in names)
 
 
 def test_every_file_is_in_the_manifest_and_only_the_owners(finished):
