@@ -147,8 +147,7 @@ class RankHelper:
             ).about("runtime.rendezvous", "missing")
         place_of, secret = address_of(runtime.rendezvous), read_rank_key(key)
         device = place(torch.device(self.device), self.local)
-        own_gpu = device.type == "cuda" and torch.cuda.device_count() >= self.local.processes
-        greeting = HelperGreeting(number=self.number, own_gpu=own_gpu)
+        greeting = HelperGreeting(number=self.number)
         refused = 0
         while True:
             if not refused:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dpal import check
+from dpal.errors import NoiseReused
 from dpal.mechanisms.gaussian import Steps, grid_length, grid_noise, resolution
 from dpal.randomness import secure
 
@@ -38,6 +39,7 @@ class NoiseAhead:
         self._streams = [secure() for _ in self._shares]
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="noise")
         self._drawn: list[Future[Steps]] = []
+        self._process = os.getpid()
 
     def begin(self) -> None:
         """Draws for a step that is allowed; does nothing where that is under way already."""
@@ -53,6 +55,8 @@ class NoiseAhead:
         Raises:
           NoiseReused: this process is a fork of the one that opened the streams.
         """
+        if os.getpid() != self._process:  # what is drawn already, its parent has, too
+            raise NoiseReused
         self.begin()
         drawn, self._drawn = self._drawn, []
         return np.concatenate([part.result() for part in drawn])

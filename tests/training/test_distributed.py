@@ -324,6 +324,5 @@ def test_a_stand_in_ends_with_its_crew(threads):
 def test_which_device_each_process_takes(monkeypatch, given, gpus, processes, taken):
     """Always by its number: torch lets no process choose a GPU without one."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     ranks = [Share(rank=rank, processes=processes) for rank in range(processes)]
     assert [str(place(torch.device(given), rank)) for rank in ranks] == taken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import closing
 
 import numpy as np
@@ -82,6 +83,19 @@ def test_a_child_process_cannot_draw_from_the_streams_of_its_parent(ahead):
             os._exit(3)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def test_a_child_process_gets_nothing_that_its_parent_has_drawn(ahead):
+    ahead.begin()
+    wait(ahead._drawn)
+    if (child := os.fork()) == 0:  # pragma: no cover - runs in the child
+        try:
+            ahead.take()
+        except DpalError:
+            os._exit(3)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert ahead.take().size == 10_001
 
 
 def test_a_gradient_that_draws_ahead_has_noise_of_its_width(bits, monkeypatch):

@@ -27,13 +27,11 @@ class RemoteHandle:
       share: what it owns.
       link: to it.
       host: address of its machine.
-      own_gpu: whether it has a GPU of its own.
     """
 
     share: Share
     link: SealedLink
     host: str
-    own_gpu: bool
 
     @property
     def name(self) -> str:

@@ -40,12 +40,10 @@ class HelperGreeting:
 
     Attributes:
       number: among all ranks of other machines, from 0.
-      own_gpu: whether it computes on a GPU that no other rank of its machine has.
       version: of dpal.
     """
 
     number: int
-    own_gpu: bool = False
     version: str = metadata.version("dpal")
 
     def as_message(self) -> dict[str, Any]:
@@ -74,7 +72,6 @@ def _meet(order: Meet) -> tuple[dict[str, Any], bytes]:
         ORDER: MEET,
         "ranks": meeting.ranks,
         "address": meeting.address,
-        "direct": meeting.direct,
     }, b""
 
 

@@ -172,7 +172,6 @@ def _sums(link: SealedLink, load: Mapping[str, Any], share: Share, device: torch
         ranks=said["ranks"],
         address=(str(host), int(port)),
         host=link.own_host,
-        direct=said["direct"],
     )
     return Team(share.rank, meeting, device=device, patience=load["patience"])
 

@@ -132,8 +132,8 @@ class Rendezvous:
             for number in range(remote.number)
         ]
         return [
-            RemoteHandle(share=share, link=link, host=link.other_host, own_gpu=greeting.own_gpu)
-            for share, (link, greeting) in zip(
+            RemoteHandle(share=share, link=link, host=link.other_host)
+            for share, (link, _) in zip(
                 shares, (self._joined[number] for number in range(remote.number)), strict=True
             )
         ]
@@ -196,7 +196,7 @@ class Rendezvous:
                 return
             refused = self._refusal(said)
             if refused is None:
-                greeting = HelperGreeting(**said)
+                greeting = HelperGreeting(number=said["number"])
                 if (before := self._joined.get(greeting.number)) is not None:
                     before[0].close()
                 self._joined[greeting.number] = (link, greeting)

@@ -1,7 +1,7 @@
 """Ranks that hold parts of one model, and what they exchange through torch.distributed.
 
 What shards models asks for the default group of its process. It is made of ranks that met before
-(`team`), connected as they are: over loopback, a private network, or from GPU to GPU.
+(`team`), connected as they are over loopback, or from GPU to GPU.
 """
 
 from __future__ import annotations
@@ -98,15 +98,12 @@ class ShardGroup:
         return self.total(float(holds)) > 0
 
     def close(self) -> None:
-        """Leaves this process without a default group, and waits for no other.
-
-        Over GPUs the ranks are no longer connected afterwards; others stay so.
-        """
+        """Leaves this process without a default group, and waits for no other."""
         if not dist.is_initialized():
             return
         if self.device.type == "cuda":
-            # Destroyed, NCCL would wait for whoever was lost; and ended once more after that, it
-            # frees memory twice (seen with torch 2.11: the process aborts some seconds later).
+            # Destroyed, NCCL would wait for whoever was lost; and whoever aborts what was destroyed
+            # corrupts memory (seen with torch 2.11).
             _abort_process_group()
         else:
             dist.destroy_process_group()

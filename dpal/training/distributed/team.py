@@ -1,15 +1,18 @@
 """How ranks give each other weights, and add up: through torch.distributed.
 
-Between GPUs of their own by NCCL, otherwise by Gloo. Processes of one machine meet on its
-loopback, where clipped sums without noise stay. Of several machines they meet so only where the
-network between them is declared private, as neither Gloo nor NCCL seals or proves anything;
-otherwise vectors go sealed through the links that orders take (`sealed_sums`).
+By Gloo, also between GPUs: vectors are in main memory where they are made and where they go, and a
+rank that is lost is noticed at once. Processes of one machine meet on its loopback, where clipped
+sums without noise stay. Of several machines they meet so only where the network between them is
+declared private, as Gloo seals and proves nothing; otherwise vectors go sealed through the links
+that orders take (`sealed_sums`). A sharded model alone, whose layers go from GPU to GPU all the
+time, is connected by NCCL, and never beyond one machine.
 """
 
 from __future__ import annotations
 
 import ctypes
 import ipaddress
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -46,14 +49,14 @@ class Meeting:
         several machines.
       address: host and port of rank 0's store there.
       host: address at which this rank listens for the others.
-      direct: whether vectors go from GPU to GPU: each rank has one of its own.
+      own_gpus: whether each rank has a GPU of its own, all of this machine.
     """
 
     ranks: int
     file: Path | None = None
     address: tuple[str, int] | None = None
     host: str = LOOPBACK
-    direct: bool = False
+    own_gpus: bool = False
 
 
 class Sums(Protocol):
@@ -98,14 +101,13 @@ class Team:
         Raises:
           ConnectionError: somebody did not come.
         """
-        self._device = device if meeting.direct else torch.device("cpu")
+        self._rank, self._meeting, self._device = rank, meeting, device
         self._patience = timedelta(seconds=patience)
         self._interrupted = False
         self._shards: ShardGroup | None = None
         try:
             self._store = _store(meeting) if store is None else store
-            make = _nccl if meeting.direct else _gloo
-            self._group = make(self._store, rank, meeting, self._patience)
+            self._group = _gloo(self._store, rank, meeting)
         except RuntimeError as error:
             raise ConnectionError("a rank did not come") from error
 
@@ -119,7 +121,7 @@ class Team:
         Raises:
           ConnectionError: somebody does not answer.
         """
-        flat = flat_weights(model).to(self._device)
+        flat = flat_weights(model).cpu()
         options = dist.BroadcastOptions()
         options.rootRank = options.rootTensor = 0
         options.timeout = self._patience
@@ -139,12 +141,12 @@ class Team:
         Raises:
           ConnectionError: somebody does not answer.
         """
-        total = torch.from_numpy(vector.copy()).to(self._device)
+        total = torch.from_numpy(vector.copy())
         options = dist.ReduceOptions()
         options.rootRank, options.reduceOp = 0, dist.ReduceOp.SUM  # type: ignore[assignment]
         options.timeout = self._patience
         self._finish(self._group.reduce([total], options), watch)
-        return np.asarray(total.cpu().numpy())
+        return np.asarray(total.numpy())
 
     def shard_group(self) -> ShardGroup:
         """All ranks as those that hold parts of a model; once, and until they part.
@@ -156,10 +158,22 @@ class Team:
             # It takes two seconds to import, and no other training needs it.
             from dpal.training.distributed.shard_group import ShardGroup
 
-            self._shards = ShardGroup(
-                self._group, self._store, device=self._device, patience=self._patience
-            )
+            group, device = self._group, torch.device("cpu")
+            if self._meeting.own_gpus:
+                group, device = self._nccl(), self._device
+            self._shards = ShardGroup(group, self._store, device=device, patience=self._patience)
         return self._shards
+
+    def _nccl(self) -> Any:
+        # Where the environment says otherwise (torchrun's children), a group that was aborted would
+        # go on with part of a sum. And nothing is to listen where another machine could reach it.
+        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3"
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "=lo")
+        os.environ.setdefault("NCCL_IB_DISABLE", "1")
+        options: Any = dist.ProcessGroupNCCL.Options()
+        options._timeout = self._patience  # it connects no earlier than it first sums
+        store: Any = dist.PrefixStore("gpus", self._store)  # type: ignore[attr-defined]
+        return dist.ProcessGroupNCCL(store, self._rank, self._meeting.ranks, options)
 
     def close(self) -> None:
         """Lets go of the others without waiting for them."""
@@ -168,8 +182,7 @@ class Team:
             return
         if self._shards is not None:
             self._shards.close()
-        if self._shards is None or self._device.type != "cuda":  # there, that ended the group
-            group.abort()
+        group.abort()
         if self._interrupted:
             # To be destroyed it would wait, and everybody with it, for what no longer comes: as
             # long as its patience. Its threads end with this process, or when that is over.
@@ -236,15 +249,14 @@ def network_store(host: str, meeting: Meeting) -> tuple[Any, Meeting]:
     return store, replace(meeting, address=(host, port), host=host)
 
 
-def by_nccl(device: torch.device, processes: int) -> bool:
-    """Whether vectors go from GPU to GPU: each process has one of its own."""
-    enough = device.type == "cuda" and torch.cuda.device_count() >= processes
-    return enough and dist.is_nccl_available()
+def own_gpus(device: torch.device, processes: int) -> bool:
+    """Whether each of so many processes of this machine has a GPU of its own."""
+    return device.type == "cuda" and torch.cuda.device_count() >= processes
 
 
 def place(device: torch.device, share: Share) -> torch.device:
     """Device of a rank: a GPU of its own where there are enough, else that of all."""
-    if by_nccl(device, share.processes):
+    if own_gpus(device, share.processes):
         first = device.index or 0
         return torch.device("cuda", (first + share.rank) % torch.cuda.device_count())
     if device.type == "cuda" and device.index is None:
@@ -265,15 +277,9 @@ def _store(meeting: Meeting) -> Any:
     return store
 
 
-def _gloo(store: Any, rank: int, meeting: Meeting, patience: timedelta) -> Any:
+def _gloo(store: Any, rank: int, meeting: Meeting) -> Any:
     options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = _MEETING
     # By default it would listen on the address of the host's name, for others to see.
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=meeting.host)]
     return dist.ProcessGroupGloo(store, rank, meeting.ranks, options)
-
-
-def _nccl(store: Any, rank: int, meeting: Meeting, patience: timedelta) -> Any:
-    options: Any = dist.ProcessGroupNCCL.Options()
-    options._timeout = patience  # it connects no earlier than it first sums
-    return dist.ProcessGroupNCCL(store, rank, meeting.ranks, options)

@@ -46,7 +46,7 @@ from dpal.training.distributed.messages import (
 from dpal.training.distributed.remote_handle import RemoteHandle, SealedSums
 from dpal.training.distributed.remote_messages import load_order
 from dpal.training.distributed.rendezvous import RemoteRanks, Rendezvous
-from dpal.training.distributed.team import Meeting, Sums, Team, by_nccl, network_store, place
+from dpal.training.distributed.team import Meeting, Sums, Team, network_store, own_gpus, place
 from dpal.training.distributed.worker_handle import WorkerHandle, start_worker
 from dpal.training.dp_sgd import PrivateGradient, Sizes
 from dpal.training.gradient_summation import GradientLayout
@@ -225,7 +225,7 @@ class WorkerPool:
                     "a model can be sharded over processes of one machine, and other machines help "
                     "here; set runtime.model_layout replicated, or leave runtime.helpers out"
                 )
-            if self._device.type == "cuda" and not by_nccl(self._device, self._processes):
+            if self._device.type == "cuda" and not own_gpus(self._device, self._processes):
                 raise ParameterError(
                     f"a sharded model needs {self._processes} GPUs, one a process, and here are "
                     "fewer; set runtime.processes lower, or runtime.device cpu"
@@ -325,7 +325,7 @@ class WorkerPool:
         here = Meeting(
             ranks=self._processes,
             file=self._meeting,
-            direct=by_nccl(self._device, self._processes),
+            own_gpus=own_gpus(self._device, self._processes),
         )
         if self._remote is None:
             return self._gather(here, self._helpers)
@@ -335,10 +335,8 @@ class WorkerPool:
             for helper in self._elsewhere:
                 helper.tell(Meet(meeting=sealed))
             return SealedSums(together, self._elsewhere, patience=self._patience)
-        own = all(helper.own_gpu for helper in self._elsewhere)
-        everyone = Meeting(ranks=self.share.processes, direct=here.direct and own)
         host = self._elsewhere[0].link.own_host
-        store, everyone = network_store(host, everyone)
+        store, everyone = network_store(host, Meeting(ranks=self.share.processes))
         return self._gather(everyone, self._everyone, store)
 
     def _gather(
@@ -368,7 +366,7 @@ class WorkerPool:
             # What shards a model waits for the others by itself, and fails in its own words.
             try:
                 self._await_end()
-                if self._sharded is not None and "gloo" in str(error).lower():
+                if self._sharded is not None and _is_of_connection(error):
                     self._blame(error)
             finally:
                 self.close()
@@ -398,11 +396,17 @@ class WorkerPool:
             raise min(reasons, key=_remoteness)
 
 
+def _is_of_connection(error: RuntimeError) -> bool:
+    said = str(error).lower()
+    return "gloo" in said or "nccl" in said
+
+
 def _remoteness(error: DpalError) -> int:
     """How far an error is from the cause: who lost another rank fails, too, as torch has it."""
     if not isinstance(error, ProcessLost):
         return 0
-    return 2 if "RuntimeError" in error.how or "ConnectionError" in error.how else 1
+    victims = ("RuntimeError", "ConnectionError", "DistBackendError")
+    return 2 if any(name in error.how for name in victims) else 1
 
 
 def in_memory(labeled: LabeledSet) -> Loader:
