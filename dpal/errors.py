@@ -1,4 +1,4 @@
-"""Everything `dpal` may refuse, on one screen.
+"""Everything `dpal` may refuse, in one file.
 
 Each message says what was asked, what is possible and what to do; `dpal` prints it
 as one sentence and exits with code 2. Arguments stay positional so that an error

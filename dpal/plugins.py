@@ -1,6 +1,6 @@
 """Models, labelers and importers of other installed packages, found by their entry points.
 
-A package names an object in `dpal.models`, `dpal.labeling` or `dpal.importers`; importing it
+A package names an object in `dpal.models`, `dpal.labelers` or `dpal.importers`; importing it
 registers it, as `register_architecture` and its like say.
 """
 

@@ -11,7 +11,7 @@ from tasks.wait_for_people import waiting_campaigns
 
 @flow(name="collect-labels", retries=0, validate_parameters=True)
 def collect_labels(artifacts: Path = Path("artifacts")) -> int:
-    """Resumes the campaigns whose labels are complete; its deployment runs every minute.
+    """Resumes the campaigns whose labels are complete; `dpal desk` runs it every minute.
 
     Args:
       artifacts: folder of all campaigns.

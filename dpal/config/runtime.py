@@ -111,7 +111,7 @@ class RuntimeConfig(Section):
     helpers: int = Field(0, ge=0, le=63, title="Processes of other machines")
     """Processes that other machines add to `processes`; needs rendezvous."""
     private_network: Annotated[bool, Guarded(place=False, free=(False,))] = False
-    """Whether vectors may go through torch.distributed (Gloo, NCCL), which seals nothing: only in a
+    """Whether vectors may go through torch.distributed (Gloo), which seals nothing: only in a
     network of these machines alone. false seals them."""
     cache_mib: NonNegativeInt = Field(2048, title="Memory for records (MiB)")
     """Memory for decoded records; more are decoded as they are needed."""

@@ -131,7 +131,7 @@ def serve(
                     crew.look()
                     time.sleep(1)
             except KeyboardInterrupt:
-                out.print("stopping; trainings finish their step and persist it first ...")
+                out.print("stopping; trainings finish their step first ...")
             finally:
                 crew.stop()
     out.print("all stopped; the same command goes on where this one ended")
