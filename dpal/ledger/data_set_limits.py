@@ -30,6 +30,8 @@ from dpal.ledger.taken_totals import plainly_fit
 from dpal.ledger.verified_entries import EntriesSoFar
 from dpal.privacy import PrivacyTarget
 
+_SHOWN = 5  # campaigns that a refusal names
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataHold:
@@ -193,7 +195,7 @@ def require_counted(entries: Iterable[Entry], campaign: str, release: Release) -
                     limit.epsilon_of(account.taken + more),
                     account.epsilon_taken(registered.limit),
                     f"{limit.epsilon:g} allowed",
-                    ", ".join(account.campaigns),
+                    _named(account.campaigns),
                     0.0,
                 )
 
@@ -216,6 +218,12 @@ def refusal(
         account.epsilon_taken(limit),
         f"{limit.filter.epsilon:g} allowed (delta {limit.filter.delta:g}, {limit.adjacency}, "
         f"{limit.unit})",
-        ", ".join(account.campaigns),
+        _named(account.campaigns),
         fits,
     )
+
+
+def _named(campaigns: Sequence[str]) -> str:
+    """Some of who took of a block, and how many did."""
+    shown, more = ", ".join(campaigns[:_SHOWN]), len(campaigns) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

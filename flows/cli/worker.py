@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Annotated
 
 import typer
@@ -58,6 +59,9 @@ def worker(
         os.environ[DEVICE] = device
     if read_allow_list(file := allow_file()).is_empty:
         out.print(f"{file} allows nothing yet: runs are refused until dpal allow FILE.yaml")
+    # What a script starts beside itself (`dpal worker gpu &`) ignores SIGINT, by which Prefect ends
+    # a worker that it told to end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     setup_signal_handlers_worker(os.getpid(), f"the worker of pool {pool}", out.print)
     if standby is None:
         standby = 0 if pool == CAMPAIGNS else 1

@@ -8,6 +8,7 @@ import pytest
 
 from dpal.errors import DataBudgetExceeded, LedgerError, ParameterError
 from dpal.ledger.data_set_accounts import Basis, data_set, data_sets
+from dpal.ledger.data_set_limits import refusal
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.fit_plan_into_blocks import plan_within
@@ -116,6 +117,15 @@ def test_the_first_and_only_campaign_may_take_all_by_its_tight_certificate(owner
         DataBudgetExceeded, check=having(taken=LIMIT.filter.epsilon, holders="first")
     ):
         owner.plan(0.5, name="second")
+
+
+def test_a_refusal_names_some_of_many_campaigns_and_says_how_many_there_are(owner):
+    (share,) = owner.plan(1.0).plan.spec.blocks
+    registered = data_set(owner.store.entries(), "clinic")
+    for count, named in ((5, "c0, c1, c2, c3, c4"), (85, "c0, c1, c2, c3, c4 and 80 more")):
+        many = tuple(f"c{number}" for number in range(count))
+        account = replace(registered.blocks[0], campaigns=many)
+        assert refusal(registered, account, "late", share).holders == named
 
 
 def test_who_is_not_the_first_cannot_take_all(owner):
