@@ -15,6 +15,7 @@ from flows.cli.read_settings import RuntimeSettings, runtime_from
 from flows.cli.terminal import out, print_table
 
 if TYPE_CHECKING:  # pyarrow, which a machine that verifies certificates need not have
+    from dpal.ledger.data_set_accounts import DataSet
     from dpal.ledger.data_set_registry import Added
 
 data_app = typer.Typer(
@@ -109,6 +110,7 @@ def add_command(
     _say_added(
         name, manage_data_sets.add_block(name, places, runtime, similar=similar, apart=apart)
     )
+    _say_large_delta(name, manage_data_sets.registered(runtime)[name])
 
 
 @data_app.command(epilog='Example: dpal data limit clinic --epsilon 10 --reason "board, May 3"')
@@ -153,8 +155,24 @@ def show_data(
     for set_name, each in registered.items():
         out.print(f"data set {set_name}: {limit_in_words(each.limit)}", soft_wrap=True)
         print_table(blocks_table(each))
+        _say_large_delta(set_name, each)
     if registered:
         out.print("shares of a block add up over campaigns; their epsilons do not")
+
+
+def _say_large_delta(name: str, registered: DataSet) -> None:
+    """Delta was chosen when the first records came; more of them may have made it a large one."""
+    from dpal.certificate.promise_checks import is_paper
+
+    owners = sum(block.size for block in registered.blocks)
+    delta, unit = registered.limit.filter.delta, registered.limit.unit
+    if is_paper(delta, owners):
+        out.print(
+            f"delta {delta:.4g} of data set {name} was chosen for fewer {unit}s: of {owners:,} it "
+            f"would also allow publishing {delta * owners:.3g}; register further ones as a data "
+            "set of their own",
+            soft_wrap=True,
+        )
 
 
 def _say_added(name: str, added: Added) -> None:

@@ -49,6 +49,15 @@ def test_the_owner_may_say_otherwise(copies):
     assert again.stdout == "nothing new: all 350 records are known to data set clinic\n"
 
 
+def test_a_delta_that_more_records_made_a_large_one_is_told(copies):
+    """It was 1/6,000 for 600 records, and is above one over their number for 20,600."""
+    told = "would also allow publishing 3.43"
+    assert told not in call("data", "show", "clinic").stdout
+    many = write_blobs(Path("many.parquet"), 20_000, seed=78, prefix="m")
+    assert told in call("data", "add", "clinic", str(many)).stdout
+    assert told in call("data", "show", "clinic").stdout
+
+
 def test_a_campaign_on_copies_must_name_their_data_set(copies):
     write_config(Path("run.yaml"), data__pool=copies, labeler={"kind": "file"})
     refused = sentence(call("plan", "run.yaml"))
