@@ -80,3 +80,20 @@ def test_teachers_and_their_student_come_back(shared):
     write_data(Path())
     folder = lost_and_run_again(settings("teachers", runtime=shared))
     assert folder.phase(0).model.is_file()
+
+
+def test_left_at_its_default_the_store_gets_what_was_released_of_each_kind_alone(shared, tmp_path):
+    """A run needs nothing of it as long as its own folder is there."""
+    del shared["store_holds"]
+    file, place = write_ballots("ballots.parquet", ballots(1)), tmp_path / "far" / "store"
+    votes = {"kind": "vote", "name": "votes", "ballots": {"files": [file]},
+             "privacy": {"records": 4000, "epsilon": 8}, "runtime": shared}  # fmt: skip
+    write_data(Path())
+    for values in (votes, settings("teachers", runtime=shared)):
+        config = parse_any(values)
+        certificate = execute_run(config).certificate.read_bytes()
+        assert execute_run(config).certificate.read_bytes() == certificate
+    assert {path.name.split("-")[0] for path in (place / "released").iterdir()} == {
+        "votes", "teachers"
+    }  # fmt: skip
+    assert [path.name for path in place.iterdir()] == ["released"]
