@@ -16,7 +16,7 @@ from dpal.runs.close_phase import is_finished
 from dpal.runs.early_stopping import phases_to_run
 from dpal.runs.kinds import CAMPAIGN, folder_of, parse_as
 from dpal.runs.labeling_job import LabelingJob
-from dpal.runs.store_sync import bring_files, keep_files
+from dpal.runs.store_sync import bring_files, keep_files, require_store_for_workers
 from flows.train_phase import train_phase
 from flows.whole_run import WHOLE_RUN
 from tasks.allow_list import require_allowed
@@ -80,6 +80,7 @@ def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | 
     config = parse_as(CAMPAIGN, config)
     require_allowed(config)
     require_remote(config.runtime)
+    require_store_for_workers(config.runtime)
     with watching_for_cancellation(), leading_process(folder_of(config).root):
         wait_for_earlier(config)
         last = _run(config, tuple(redraw))

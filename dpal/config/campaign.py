@@ -37,7 +37,6 @@ from dpal.config.validation import (
     without_file_of_its_own,
 )
 from dpal.errors import ConfigError, ParameterError
-from dpal.files.object_store import StoreHolds
 from dpal.files.stored_objects import Place
 from dpal.ledger.model_choice_and_stopping import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
@@ -293,7 +292,6 @@ class CampaignConfig(RunConfig):
                 "search trains its trials where the campaign itself runs, and "
                 "runtime.training_pool leaves training to workers; use one of the two"
             )
-        self._check_store()
         if self.search is not None and self.runtime.rendezvous is not None:
             raise ValueError(
                 "search trains its trials on one machine, and runtime.rendezvous has helpers of "
@@ -335,17 +333,6 @@ class CampaignConfig(RunConfig):
                 "data.extractor: none, or use another model"
             )
         return self
-
-    def _check_store(self) -> None:
-        runtime = self.runtime
-        carries = runtime.store is not None and runtime.training_pool is not None
-        if carries and runtime.store_holds is not StoreHolds.EVERYTHING:
-            raise ValueError(
-                "runtime.training_pool takes labels and the state of the pool through "
-                "runtime.store, and by runtime.store_holds released these are not to be there; set "
-                "runtime.store_holds everything if the store is inside of the trusted boundary, or "
-                "leave runtime.store out and let all machines share the artifacts folder"
-            )
 
     def _check_groups(self) -> None:
         grouped, column = self.privacy.unit is Unit.GROUP, self.data.group_column

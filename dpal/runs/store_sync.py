@@ -14,7 +14,7 @@ from typing import Any
 
 from dpal.canonical import file_digest
 from dpal.config.runtime import RuntimeConfig
-from dpal.errors import LedgerMissing, StoreError
+from dpal.errors import ConfigError, LedgerMissing, StoreError
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.files.object_store import (
     ArtifactRef,
@@ -37,6 +37,22 @@ from dpal.runs.store_upload import (
     retry_while_store_is_down,
     store_of,
 )
+
+
+def require_store_for_workers(runtime: RuntimeConfig) -> None:
+    """Requires that a campaign's phases can go to workers, before any label is bought.
+
+    Raises:
+      ConfigError: their store may not hold labels.
+    """
+    carries = runtime.store is not None and runtime.training_pool is not None
+    if carries and runtime.store_holds is not StoreHolds.EVERYTHING:
+        raise ConfigError.before_release(
+            "runtime.training_pool takes labels and the state of the pool through runtime.store, "
+            "and by runtime.store_holds released these are not to be there; set "
+            "runtime.store_holds everything if the store is inside of the trusted boundary, or "
+            "leave runtime.store out and let all machines share the artifacts folder"
+        ).about("runtime.store_holds", "released")
 
 
 def publish(run: Run[Any], paths: Sequence[Path]) -> tuple[ArtifactRef, ...]:

@@ -312,19 +312,6 @@ def test_contradictions_name_what_would_work(overrides, sentence):
         small_spec(**overrides)
 
 
-def test_a_store_that_may_not_hold_labels_takes_none_to_workers():
-    """Before anything is bought, and not when the first phase is to train."""
-    store = {"runtime__store": "s3://bucket/dpal"}
-    with pytest.raises(ConfigError):
-        parse_config(small_values(**store, runtime__training_pool="gpu"))
-    for allowed in (
-        store,
-        {"runtime__training_pool": "gpu"},
-        {**store, "runtime__training_pool": "gpu", "runtime__store_holds": "everything"},
-    ):
-        parse_config(small_values(**allowed))
-
-
 @pytest.mark.parametrize(("queries", "wrong"), [([40, 0], 0), ([-3], -3)])
 def test_a_query_asks_for_labels(queries, wrong):
     expected = having(parameter="schedule.queries")

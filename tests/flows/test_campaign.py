@@ -17,16 +17,20 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 from prefect.client.schemas.sorting import FlowRunSort
 
 from dpal.canonical import file_digest
+from dpal.config.campaign import parse_config
+from dpal.config.runtime import RuntimeConfig
 from dpal.data.labeling_state import RETIRED, read_retired
+from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.object_store import Store, StoreHolds, is_confidential
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.released_phase import reached, released_phase
+from dpal.runs.store_sync import require_store_for_workers
 from dpal.runs.verify_ledger import verify_ledger
 from flows.campaign import run_campaign
 from flows.cli.ledger_view import as_object
 from tasks.training_pool.wait_for_training import artifacts_of
-from tests.conftest import flows_at, write_blobs
+from tests.conftest import flows_at, nothing_released, small_values, write_blobs
 from tests.flows.calling import call
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
@@ -50,9 +54,6 @@ def last_flow_run(name: str):
 @pytest.fixture(scope="module")
 def finished(prefect_api, tmp_path_factory):
     """One campaign, run once, looked at by many tests."""
-    from dpal.config.campaign import parse_config
-    from tests.conftest import small_values
-
     place = tmp_path_factory.mktemp("finished")
     write_blobs(place / "pool.parquet", 600, seed=1)
     write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
@@ -112,6 +113,17 @@ def test_a_store_that_may_hold_what_was_released_has_that_alone(finished):
     names = set(kept.known())
     assert {"phase-2/model.safetensors", "certificate.json"} <= names
     assert not any(is_confidential(name) for name in names)
+
+
+def test_a_store_that_may_not_hold_labels_takes_none_to_workers(workplace):
+    """Before anything is bought, and not when the first phase is to train."""
+    store = {"store": (workplace / "far").as_uri()}
+    pool = {"training_pool": "gpu"}
+    with pytest.raises(ConfigError, check=nothing_released):
+        run_campaign(parse_config(small_values(name="refused", runtime={**store, **pool})))
+    assert not Path("artifacts/refused").exists()
+    for allowed in (store, pool, {**store, **pool, "store_holds": "everything"}):
+        require_store_for_workers(RuntimeConfig.model_validate(allowed))
 
 
 def test_every_file_is_in_the_manifest_and_only_the_owners(finished):

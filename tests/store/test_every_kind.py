@@ -13,7 +13,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.execute import execute_run
-from dpal.runs.kinds import parse_any
+from dpal.runs.kinds import kind_of, parse_any
 from dpal.runs.vote_release import release_ballots
 from dpal.runs.vote_request import VoteRequest
 from tests.flows.voting import ballots, settings, write_ballots, write_data
@@ -97,3 +97,11 @@ def test_left_at_its_default_the_store_gets_what_was_released_of_each_kind_alone
         "votes", "teachers"
     }  # fmt: skip
     assert [path.name for path in place.iterdir()] == ["released"]
+
+
+def test_teachers_beside_workers_are_planned_with_such_a_store(shared):
+    """What they train is trained by the process that leads, and no label goes to workers."""
+    del shared["store_holds"]
+    write_data(Path())
+    config = parse_any(settings("teachers", runtime={**shared, "training_pool": "gpu"}))
+    assert kind_of(config).use_cases().prepare(config).runtime.training_pool == "gpu"

@@ -20,7 +20,7 @@ from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.training_recipe import Recipe
+from dpal.planning.training_recipe import Averaging, AveragingKind, Clipping, ClippingKind, Recipe
 from dpal.randomness import BitSource, secure
 from dpal.training.distributed import worker
 from dpal.training.distributed.sharded_checkpoints import LeadingState
@@ -40,6 +40,15 @@ SGD = OptimizerSpec(name="sgd", learning_rate=8.0, momentum=0.5, max_grad_norm=C
 ADAM = OptimizerSpec(name="adam", learning_rate=0.005, momentum=0.0, max_grad_norm=C)
 OWNERS = np.array([0, 0, 2, 3, 3, 5, 6, 6, 8, 8], dtype=np.int64)
 EVERYTHING = ("embeddings", "encoder", "pooler", "classifier")
+ADAPTIVE = Recipe(
+    clipping=Clipping(kind=ClippingKind.ADAPTIVE, count_noise=1e-8),
+    averaging=Averaging(kind=AveragingKind.EXPONENTIAL, decay=0.9),
+)
+RECIPES = {
+    "flat": Recipe(),
+    "per_layer": Recipe(clipping=Clipping(kind=ClippingKind.PER_LAYER)),
+    "adaptive": ADAPTIVE,
+}
 
 
 def _labeled(count: int) -> LabeledSet:
@@ -142,6 +151,20 @@ def furthest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     assert one.keys() == other.keys()
     assert all(one[name].shape == other[name].shape for name in one)
     return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+class Stopped(Exception):
+    """The test has seen enough steps."""
+
+
+def stop_after(steps: int) -> Callable[[int], None]:
+    """What a training calls after each step, and is stopped by."""
+
+    def on_step(done: int) -> None:
+        if done == steps:
+            raise Stopped
+
+    return on_step
 
 
 class SeededHelpers:

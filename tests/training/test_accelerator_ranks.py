@@ -20,16 +20,18 @@ from dpal.training.training_state import Written
 from tests.training.sharded import (
     ADAM,
     GROUPS,
+    RECIPES,
     RECORDS,
     SGD,
+    Stopped,
     alone,
     build,
     everyone,
     furthest,
+    stop_after,
     train,
     weights,
 )
-from tests.training.test_sharded_model import RECIPES, Stopped, stop_after
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator here")
 DEVICE = "cuda"

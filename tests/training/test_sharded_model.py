@@ -14,36 +14,31 @@ from safetensors.torch import load
 from torch import nn
 
 from dpal.errors import ParameterError
-from dpal.planning.training_recipe import Averaging, AveragingKind, Clipping, ClippingKind, Recipe
+from dpal.planning.training_recipe import Recipe
 from dpal.training.backend_names import Backend
 from dpal.training.distributed.sharded_model import require_shardable
 from dpal.training.distributed.worker_pool import WorkerPool, in_memory
 from dpal.training.training_state import Written
 from tests.training.sharded import (
     ADAM,
+    ADAPTIVE,
+    RECIPES,
     RECORDS,
     SGD,
+    Stopped,
     alone,
     build,
     drawn,
     everyone,
     furthest,
     right_law,
+    stop_after,
     train,
     weights,
 )
 from tests.variants import quick_and_slow
 
 MODELS = ("mlp", "tutorial_cnn", "text", "text_adapters")
-ADAPTIVE = Recipe(
-    clipping=Clipping(kind=ClippingKind.ADAPTIVE, count_noise=1e-8),
-    averaging=Averaging(kind=AveragingKind.EXPONENTIAL, decay=0.9),
-)
-RECIPES = {
-    "flat": Recipe(),
-    "per_layer": Recipe(clipping=Clipping(kind=ClippingKind.PER_LAYER)),
-    "adaptive": ADAPTIVE,
-}
 
 
 @pytest.fixture(scope="module", params=quick_and_slow([2], [2, 3]), ids=["two", "three"])
@@ -92,18 +87,6 @@ def test_how_weights_lie_in_memory_changes_nothing(crew, tmp_path):
     many = crew.shard(start, spec=SGD, recipe=Recipe(), steps=2, committee=True)
     train(many, everyone(2), SGD, crew=crew)
     assert furthest(weights(one), weights(many)) < 1e-5
-
-
-class Stopped(Exception):
-    """The test has seen enough steps."""
-
-
-def stop_after(steps: int):
-    def on_step(done: int) -> None:
-        if done == steps:
-            raise Stopped
-
-    return on_step
 
 
 @pytest.mark.parametrize(
