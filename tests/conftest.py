@@ -53,7 +53,13 @@ os.environ.update(
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR="false",
     PREFECT_SERVER_ANALYTICS_ENABLED="false",
     PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL="CRITICAL",
+    # Each of Prefect's clients reads all authorities first, and no server here has a certificate.
+    PREFECT_API_SSL_CERT_FILE=str(ROOT / "tests" / "no_authority.pem"),
 )
+
+# Else each of some hundred commands compiles all modules for itself, and each worker all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How many examples hypothesis looks for, where a test does not say it itself.
 settings.register_profile("default suite", max_examples=50)

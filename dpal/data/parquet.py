@@ -31,7 +31,8 @@ if TYPE_CHECKING:  # a served model reads no file
 
 BATCH_ROWS = 1024
 BATCH_BYTES = 2**28  # decoded records of one batch
-LARGE_ROWS, LARGE_BYTES = 2**16, 2**24  # of a large one, where records are small
+# Of a large one, where records are small: while it is looked at, it lies in the cache of a core.
+LARGE_ROWS, LARGE_BYTES = 2**16, 2**22
 
 MOST_VALUES = 2**24  # pixels of a picture, or numbers in a list
 MOST_BYTES = {"text": 2**20, "bytes": 2**26}  # in one cell
@@ -264,14 +265,23 @@ def _unpacked(
             if learned is not None:
                 learned.add(group, contents)
             del contents
-            at_once = min(
-                _rows_at_once(path, file, leaves, group), LARGE_ROWS if large else BATCH_ROWS
-            )
+            most = _rows_in_cache(file, leaves, group) if large else BATCH_ROWS
+            at_once = min(_rows_at_once(path, file, leaves, group), most)
             yield from arrow.iter_batches(
                 at_once, row_groups=[group], columns=list(columns), use_threads=len(leaves) > 1
             )
     if learned is not None:
         learned.end()
+
+
+def _rows_in_cache(file: RowGroups, leaves: Sequence[int], group: int) -> int:
+    """Rows of a row group that have about LARGE_BYTES when they are unpacked, rather more.
+
+    A batch is a part of them; of two parts it would be a copy.
+    """
+    about = file.metadata.row_group(group)
+    size = sum(about.column(leaf).total_uncompressed_size for leaf in leaves)
+    return max(BATCH_ROWS, _power_of_two(2 * LARGE_BYTES * about.num_rows // max(1, size)))
 
 
 def _rows_at_once(path: Place, file: RowGroups, leaves: Sequence[int], group: int) -> int:

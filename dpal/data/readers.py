@@ -249,8 +249,8 @@ def to_unit(pixels: Tensor) -> Tensor:
 def _features(column: pa.Array, rows: RowNumbers | None) -> Tensor:
     # Lists of unequal lengths, cut anew, would mix the content of different records.
     lengths = np.asarray(pc.list_value_length(column))
-    odd = np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
-    if odd.size:
+    if not 0 < lengths.min() == lengths.max():
+        odd = np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
         raise row_error(
             rows,
             int(odd[0]),

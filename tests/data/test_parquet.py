@@ -14,7 +14,7 @@ import pytest
 from dpal.data import parquet
 from dpal.data.file_shards import shard_batches, shards_of
 from dpal.data.inspect_rows import inspect
-from dpal.data.parquet import BATCH_ROWS, LARGE_ROWS, read_batches, schema_of
+from dpal.data.parquet import BATCH_ROWS, LARGE_BYTES, LARGE_ROWS, read_batches, schema_of
 from dpal.data.parquet_page_headers import pages_of
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Role, open_source
@@ -163,6 +163,22 @@ def test_a_long_value_counts_wherever_it_is_used_first(tmp_path):
     pq.write_table(pa.table({"id": texts}), tmp_path / "p", data_page_size=1)
     [piece, *_] = unpacked(tmp_path / "p", ["id"], 0)
     assert piece.num_rows * len(longest) <= parquet._READ_BYTES
+
+
+@pytest.mark.parametrize("width", [8, 32, 512])
+def test_numbers_are_unpacked_by_what_lies_in_a_cache_and_no_batch_is_put_together(tmp_path, width):
+    rows = 3 * LARGE_ROWS if width < 512 else 8 * BATCH_ROWS
+    values = pa.array(np.zeros(rows * width, np.float32) + np.arange(rows * width) % 7919)
+    lists = pa.FixedSizeListArray.from_arrays(values, width).cast(pa.list_(pa.float32()))
+    pq.write_table(pa.table({"features": lists}), tmp_path / "p", use_dictionary=False)
+    steps = unpacked(tmp_path / "p", ["features"], 0)
+    read = [
+        batch for _, batch in read_batches(
+            tmp_path / "p", ["features"], weigh=lambda batch: 4 * width, large=True
+        )
+    ]  # fmt: skip
+    assert [batch.num_rows for batch in read] == [step.num_rows for step in steps]
+    assert LARGE_BYTES // 2 <= read[0].nbytes <= 2 * LARGE_BYTES
 
 
 def unpacked(path, columns: list[str], group: int) -> list[pa.RecordBatch]:
