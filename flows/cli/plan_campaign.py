@@ -33,6 +33,7 @@ from dpal.runs.kinds import campaign_of
 from dpal.runs.plan_new_campaign import CampaignStart, find_participants, plan_for
 from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened
 from dpal.runs.rehearsed_plan import rehearse_start
+from dpal.runs.store_sync import require_store_for_workers
 from flows.cli.plan_view import PlanView, RunPlanViews, with_progress_bar
 from flows.cli.sweep_values import sweep_values
 
@@ -58,6 +59,7 @@ class CampaignPlanViews(RunPlanViews):
     def plan(self, config: RunConfig, *, explained: bool, rehearsed: bool = False) -> PlanView:
         """The certified plan, and what rehearsals on public records say that it would reach."""
         campaign = campaign_of(config)
+        require_store_for_workers(campaign.runtime)
         opened = open_data(campaign)
         start = plan_opened(campaign, opened)
         view = certified_view(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import mlflow
@@ -29,6 +30,7 @@ from dpal.runs.store_sync import require_store_for_workers
 from dpal.runs.verify_ledger import verify_ledger
 from flows.campaign import run_campaign
 from flows.cli.ledger_view import as_object
+from flows.cli.plan_campaign import CampaignPlanViews
 from tasks.training_pool.wait_for_training import artifacts_of
 from tests.conftest import flows_at, nothing_released, small_values, write_blobs
 from tests.flows.calling import call
@@ -116,11 +118,13 @@ def test_a_store_that_may_hold_what_was_released_has_that_alone(finished):
 
 
 def test_a_store_that_may_not_hold_labels_takes_none_to_workers(workplace):
-    """Before anything is bought, and not when the first phase is to train."""
+    """When it is planned, and before anything is bought: not when the first phase is to train."""
     store = {"store": (workplace / "far").as_uri()}
     pool = {"training_pool": "gpu"}
-    with pytest.raises(ConfigError, check=nothing_released):
-        run_campaign(parse_config(small_values(name="refused", runtime={**store, **pool})))
+    config = parse_config(small_values(name="refused", runtime={**store, **pool}))
+    for begin in (run_campaign, partial(CampaignPlanViews().plan, explained=False)):
+        with pytest.raises(ConfigError, check=nothing_released):
+            begin(config)
     assert not Path("artifacts/refused").exists()
     for allowed in (store, pool, {**store, **pool, "store_holds": "everything"}):
         require_store_for_workers(RuntimeConfig.model_validate(allowed))

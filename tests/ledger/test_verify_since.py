@@ -215,7 +215,7 @@ def test_an_altered_table_gives_no_budget_and_is_mended(
 
 
 @pytest.mark.parametrize("finding", ["altered", "foreign"])
-def test_a_forged_prefix_is_not_believed(spent, place, tmp_path, finding):
+def test_a_forged_prefix_is_not_believed(spent, opened, place, tmp_path, finding):
     """A root under which the campaign has spent less, signed by a stranger or by nobody."""
     raw.reseal(place, 4, chain=True, body={"cost": 0})
     forge_topics(spent)
@@ -230,7 +230,7 @@ def test_a_forged_prefix_is_not_believed(spent, place, tmp_path, finding):
     else:
         forged = {"topics": root, "digest": entries[-1].digest}
         mine.write_text(json.dumps(json.loads(mine.read_text()) | forged))
-    for store in (spent, LedgerStore(place, anchors=tmp_path / "anchors")):
+    for store in (spent, opened()):
         refused = refuses(store)
         assert isinstance(refused, AnchorError)
         assert refused.finding == finding
