@@ -279,12 +279,13 @@ def prefect_api(prefect_home: Path, mlflow_tables: None) -> Iterator[str]:
 
 def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 600
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            if httpx.get(f"{url}/health", timeout=2).is_success:
-                return
-        except httpx.HTTPError:
-            time.sleep(0.5)
+    with httpx.Client(timeout=2) as client:
+        while time.monotonic() < deadline and server.poll() is None:
+            try:
+                if client.get(f"{url}/health").is_success:
+                    return
+            except httpx.HTTPError:
+                time.sleep(0.5)
     raise RuntimeError("the Prefect server of the tests did not start")
 
 

@@ -78,6 +78,9 @@ class TemporaryServer:
         from prefect.settings import get_current_settings
 
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the server
+        # One for all looks, as each reads the authorities of this machine when it is made. By no
+        # proxy, which does not know the machine's own address.
+        self._client = httpx.Client(trust_env=False, timeout=_ANSWER_SECONDS)
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             self.port: int = bound.getsockname()[1]
@@ -137,13 +140,12 @@ class TemporaryServer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._client.close()
         self._log.close()
 
     def _answers(self) -> bool:
         try:
-            # Not by a proxy, which does not know this machine's own address.
-            with httpx.Client(trust_env=False, timeout=_ANSWER_SECONDS) as client:
-                answer = client.get(f"http://127.0.0.1:{self.port}/api/health")
+            answer = self._client.get(f"http://127.0.0.1:{self.port}/api/health")
         except httpx.TransportError:
             return False
         if not answer.is_success:
