@@ -370,12 +370,12 @@ class CampaignConfig(RunConfig):
     def settled(self, acquisition: Acquisition) -> CampaignConfig:
         """The same with this acquisition, and without wishes that would mean nothing beside it.
 
-        As in `CampaignSpec.varied`: random selection has no epsilon to pay with, and secret coins
-        save nothing where queries read records under adjacency replace_one.
+        As in `CampaignSpec.varied`: random selection has no epsilon to pay with and no candidates,
+        and secret coins save nothing where queries read records under adjacency replace_one.
         """
         privacy = self.privacy
         if acquisition.is_random:
-            privacy = privacy.model_copy(update={"selection_epsilon": None})
+            privacy = privacy.model_copy(update={"selection_epsilon": None, "candidates": None})
         elif privacy.secret_draw and privacy.adjacency is Adjacency.REPLACE_ONE:
             privacy = privacy.model_copy(update={"secret_draw": False})
         wish = AcquisitionWish(acquisition.value)

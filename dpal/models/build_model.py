@@ -82,7 +82,10 @@ def build_model(spec: ModelSpec) -> nn.Module:
 
 def trainable_weights(spec: ModelSpec) -> int:
     """How many numbers of a model train; each of them gets noise."""
-    model = build_model(replace(spec, weights=None))
+    # Others need no weights to have layers; of a text model, its folder says which it has.
+    if not ARCHITECTURES[spec.name].reads_texts:
+        spec = replace(spec, weights=None)
+    model = build_model(spec)
     return sum(each.numel() for each in model.parameters() if each.requires_grad)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,8 @@ from dpal.config.validation import as_it_was_measured
 from dpal.data.inspect_rows import require_apart
 from dpal.data.label_columns import as_label
 from dpal.data.labeling_state import read_selection
-from dpal.data.readers import raw_batches
+from dpal.data.readers import raw_batches, records_of
+from dpal.data.sources import Source
 from dpal.errors import LabelError, ParameterError
 from dpal.files.artifacts import LABELED_BY, RECORD, CampaignFolder, PhaseFolder
 from dpal.files.atomic_writes import write_text
@@ -131,8 +133,30 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
             f"files of the student of {name} were altered or lost; restore them (dpal restore "
             f"{folder.root})"
         )
+    found, learned = _shape_for_teachers(ensemble, asked.pool), ensemble.model.input_shape
+    if found != learned:
+        has = asked.pool.content if found is None else f"records of shape {found}"
+        raise LabelError.before_release(
+            f"the teachers of {name} learned from {ensemble.pool.content} of shape {learned} and "
+            f"the campaign has {has}; name teachers of such records"
+        )
     require_apart(asked.pool, ensemble.pool, "teachers cannot label what they were trained on")
     return ensemble
+
+
+def _as_teachers_read(ensemble: Ensemble, pool: Source) -> Source:
+    """A campaign's pool, with texts and extracted features as its teachers learned to read them."""
+    return replace(pool, encoding=ensemble.pool.encoding, extractor=ensemble.pool.extractor)
+
+
+def _shape_for_teachers(ensemble: Ensemble, pool: Source) -> tuple[int, ...] | None:
+    """Shape of a record as teachers read it; None if it is of another kind than theirs."""
+    if pool.content is not ensemble.pool.content:
+        return None
+    source = _as_teachers_read(ensemble, pool)
+    batch = next(raw_batches(source, [pool.content.value]))
+    first = batch.table.column(0).slice(0, 1)
+    return tuple(records_of(source, first, rows=batch.numbers.slice(0, 1)).shape[1:])
 
 
 def _join(ensemble: Ensemble, files: PhaseFolder) -> None:
@@ -198,7 +222,8 @@ def _one_block(
 def _released(ensemble: Ensemble, asked: LabelingJob, names: list[str], purpose: str) -> Path:
     """The file with the labels of a block, by teachers or by records near a query."""
     if names:
-        ids, inputs = load_inputs(asked.pool, _rows_of(asked, names))
+        source = _as_teachers_read(ensemble, asked.pool)
+        ids, inputs = load_inputs(source, _rows_of(asked, names))
     else:
         # Votes on some public record, and none of them counts: nobody was selected.
         ids, inputs = load_inputs(ensemble.public, [0])

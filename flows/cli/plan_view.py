@@ -149,10 +149,28 @@ def with_setting(kind: RunKind, config: RunConfig, changes: Mapping[str, Any]) -
     return kind.parse(values)
 
 
+def _require_settings(
+    kind: RunKind, config: RunConfig, settings: Sequence[Mapping[str, Any]]
+) -> None:
+    """Requires that one of several ways can be wished for: a setting that there is not is no row.
+
+    Raises:
+      ConfigError: none of them; why not the first.
+    """
+    refusals = []
+    for changes in settings:
+        try:
+            with_setting(kind, config, changes)
+        except ConfigError as refusal:
+            refusals.append(refusal)
+    if len(refusals) == len(settings):
+        raise refusals[0]
+
+
 def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]]) -> PlanView:
     """Plans side by side; where there is none, the reason."""
     kind, rows = kind_of(config), []
-    with_setting(kind, config, settings[0])  # a setting that there is not is no row
+    _require_settings(kind, config, settings)
     for changes in with_progress_bar(settings):
         try:
             certified = kind.use_cases().plan(with_setting(kind, config, changes)).certified

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpal.errors import ParameterError
+from dpal.errors import ConfigError, ParameterError
 from dpal.files.atomic_writes import atomic_write
 from dpal.simulation.evaluation_parts import EvaluationPart
 from flows.cli.read_settings import ConfigFile, Settings, load_config
@@ -44,6 +44,11 @@ def simulate(
         spec = open_data(config).spec
     else:
         spec = config.to_spec(pool_size=pool_size, input_shape=(1, 28, 28), classes=10)
+    if not spec.selects:
+        raise ConfigError(
+            f"acquisition {spec.acquisition} looks at no scores, and dpal simulate shows whom "
+            "scores find; name one that scores records, such as --set acquisition=entropy"
+        ).about("acquisition", spec.acquisition.value)
     simulated = view.simulate_modes(spec, model, runs=runs)
     records, refused = simulated.records, simulated.refused
     target = spec.target

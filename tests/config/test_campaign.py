@@ -359,12 +359,15 @@ def test_every_acquisition_can_be_wished_for_or_left_open():
     wishes = {wish.value for wish in AcquisitionWish}
     assert wishes == {"auto", *(acquisition.value for acquisition in Acquisition)}
     assert not parse_config(small_values()).is_to_be_chosen
-    auto = parse_config(small_values(acquisition="auto", privacy={"selection_epsilon": 1}))
+    privacy = {"selection_epsilon": 1, "candidates": 300}
+    auto = parse_config(small_values(acquisition="auto", privacy=privacy))
     assert auto.is_to_be_chosen
     named = auto.settled(Acquisition.RANDOM)
     assert (named.acquisition.value, named.privacy.selection_epsilon) == ("random", None)
+    assert named.privacy.candidates is None
     assert not named.is_to_be_chosen
-    assert auto.settled(Acquisition.MARGIN).privacy.selection_epsilon == 1
+    scored = auto.settled(Acquisition.MARGIN).privacy
+    assert (scored.selection_epsilon, scored.candidates) == (1, 300)
 
 
 def test_several_files_of_a_pool_are_a_list_again_once_they_were_written_down():

@@ -97,6 +97,11 @@ def test_what_cannot_be_simulated_is_one_sentence(place, arguments, said):
     assert said in sentence(call("simulate", "c.yaml", *arguments))
 
 
+def test_what_looks_at_no_scores_is_not_simulated(place):
+    said = sentence(call("simulate", "c.yaml", "--set", "acquisition=random"))
+    assert "acquisition random looks at no scores" in said
+
+
 @pytest.mark.slow
 def test_a_rehearsal_on_public_data(place):
     """Three ways of selecting in a process of their own, and every figure in a file."""

@@ -14,6 +14,7 @@ from dpal.config.campaign import CampaignConfig
 from dpal.errors import DataError
 from dpal.runs.prepare_campaign import open_data
 from dpal.runs.released_phase import reached
+from flows.cli.plan_campaign import CampaignPlanViews
 from tests.flows.calling import call, finished
 from tests.models.tiny_bert import SIZES, write_folder
 
@@ -71,6 +72,11 @@ def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestr
     right = float((answers["label"] == validation["label"]).mean())
     assert right == pytest.approx(reached(folder)["validation_accuracy"])
     assert answers["probability"].nunique() > 10
+
+
+def test_a_plan_is_shown_of_a_model_that_reads_texts(place, small):
+    planned = CampaignPlanViews().plan(small(**TEXT, name="texts"), explained=True)
+    assert planned.record["explanation"]
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_spent(place, small):

@@ -22,6 +22,7 @@ from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from dpal.voting.ballots import Choices
 from dpal.voting.draw_noisy_outcomes import UNANSWERED
 from dpal.voting.public_consensus import release_by_consensus
+from flows.cli.plan_view import RunPlanViews
 from tests.conftest import mislabel, nothing_released, write_blobs
 from tests.flows.voting import campaign_settings, certificate, entries, releases, settings
 from tests.runs.killed_as_written import kill_voting
@@ -64,6 +65,13 @@ def told(ensemble: Ensemble) -> dict[str, int]:
     """What else a block says of itself."""
     metadata = pq.read_schema(ensemble.account.released_file(1)).metadata
     return {key: int(metadata[key.encode()]) for key in ("reached", "objections")}
+
+
+def test_ways_that_teachers_cannot_object_to_are_rows_with_a_reason():
+    rows = RunPlanViews().compare(asked("ways")).record["rows"]
+    planned = {row["voting.mechanism"] for row in rows if row["planned"]}
+    assert planned and planned < {row["voting.mechanism"] for row in rows}
+    assert all(row["reason"] for row in rows if not row["planned"])
 
 
 def test_a_public_model_answers_and_teachers_object():
