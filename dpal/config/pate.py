@@ -144,6 +144,8 @@ class PateConfig(RunConfig):
                 "student.balance are for answers; take least_squares or supervised, and leave "
                 "balance out"
             )
+        if self.model.architecture.reads_texts:
+            self._require_student_of_texts()
         if student.method != "least_squares":
             return
         if self.model.name != "logistic":
@@ -155,6 +157,21 @@ class PateConfig(RunConfig):
             raise ValueError(
                 "student.method least_squares reads every record once and as it is; leave "
                 "student.shift, noise and balance out"
+            )
+
+    def _require_student_of_texts(self) -> None:
+        """Requires a student that reads texts as they are: there are none between two of them."""
+        student = self.student
+        if student.method == "mixmatch" and student.mixup:
+            raise ValueError(
+                f"student.mixup {student.mixup:g} blends records, and model.name {self.model.name} "
+                "reads texts, which cannot be blended; set student.mixup to 0, or take "
+                "student.method supervised"
+            )
+        if student.noise:
+            raise ValueError(
+                f"student.noise {student.noise:g} is added to features, and model.name "
+                f"{self.model.name} reads texts; leave it 0"
             )
 
 

@@ -69,6 +69,16 @@ def test_the_student_is_a_frozen_value():
     assert (spec.method, spec.unlabeled_weight) == ("mixmatch", 3)
 
 
+TEXTS = {"name": "text_classifier", "weights": "bert"}
+
+
+def test_a_student_of_texts_may_guess_without_blending_them():
+    student = {"method": "mixmatch", "mixup": 0}
+    assert parse_pate(given(student=student, model=TEXTS)).student.to_spec().mixup == 0
+    # What mixes records is not read by the other method.
+    assert parse_pate(given(model=TEXTS)).student.to_spec().method == "supervised"
+
+
 WRONG = [
     ({"teachers": {"count": 2}}, "teachers.count"),
     ({"teachers": {"cut": "global"}}, "teachers.tuning,"),
@@ -113,6 +123,8 @@ WRONG = [
         {"student": {"method": "least_squares", "noise": 0.1}, "model": {"name": "logistic"}},
         "leave student.shift",
     ),
+    ({"student": {"method": "mixmatch"}, "model": TEXTS}, "student.mixup"),
+    ({"student": {"noise": 0.1}, "model": TEXTS}, "student.noise"),
     ({"baselines": {"run": ["lucky"]}}, "baselines.run"),
     ({"name": "Upper"}, "name"),
     ({"name": "../outside"}, "name"),
