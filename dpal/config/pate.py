@@ -18,12 +18,14 @@ from dpal.config.section import Count, Fraction, Name, Section, Share
 from dpal.config.settings_errors import settings_refusal
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import MayBeDeclared, refuse_share
+from dpal.planning.linear_head_spec import TrainingMethod
 from dpal.privacy import Adjacency
 
 PATE = "pate"
 
 Baseline = Literal["non_private", "dp_sgd", "dp_sgd_adaptive", "private_knn"]
-PRIVATE_BASELINES: tuple[Baseline, ...] = ("dp_sgd", "dp_sgd_adaptive", "private_knn")
+TRAINED_BY_DP_SGD: tuple[Baseline, ...] = ("dp_sgd", "dp_sgd_adaptive")
+PRIVATE_BASELINES: tuple[Baseline, ...] = (*TRAINED_BY_DP_SGD, "private_knn")
 
 
 class VotingPrivacyConfig(Section):
@@ -123,17 +125,28 @@ class PateConfig(RunConfig):
                 "data.group_column is of campaigns; whose a record is says teachers.group_column "
                 "here, and a person's records go to one teacher"
             )
-        if self.data.dataset is not None and "non_private" in self.baselines.run:
-            raise ValueError(
-                "baselines.run non_private publishes figures of a model that protects nobody, and "
-                "records of data.dataset share a limit with whoever else uses them; leave one out"
-            )
+        self._require_baselines()
         if self.data.dataset is not None and voting.agreement is not None:
             raise ValueError(
                 "voting.agreement bounds answers by a divergence at an order of its own, which "
                 "cannot be added to what others on data.dataset release; leave it null"
             )
         return self
+
+    def _require_baselines(self) -> None:
+        """Requires baselines that are what they are called, and records that may be in them."""
+        if self.data.dataset is not None and "non_private" in self.baselines.run:
+            raise ValueError(
+                "baselines.run non_private publishes figures of a model that protects nobody, and "
+                "records of data.dataset share a limit with whoever else uses them; leave one out"
+            )
+        by_steps = [name for name in self.baselines.run if name in TRAINED_BY_DP_SGD]
+        if by_steps and self.training.method is not TrainingMethod.DP_SGD:
+            raise ValueError(
+                f"training.method {self.training.method} fits a head of private records, and "
+                f"baselines.run {by_steps[0]} trains by DP-SGD; leave training.method or the "
+                "baseline out"
+            )
 
     def _require_student(self) -> None:
         """Requires a student that can learn from what is released."""

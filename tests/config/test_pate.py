@@ -9,6 +9,7 @@ from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.config.pate import PateConfig, parse_pate
 from dpal.config.pate_sections import Cut
 from dpal.errors import ConfigError
+from dpal.planning.linear_head_spec import TrainingMethod
 from dpal.runs.kinds import parse_any
 from tests.conftest import ROOT
 
@@ -70,6 +71,7 @@ def test_the_student_is_a_frozen_value():
 
 
 TEXTS = {"name": "text_classifier", "weights": "bert"}
+HEAD = {"method": "least_squares"}
 
 
 def test_a_student_of_texts_may_guess_without_blending_them():
@@ -77,6 +79,12 @@ def test_a_student_of_texts_may_guess_without_blending_them():
     assert parse_pate(given(student=student, model=TEXTS)).student.to_spec().mixup == 0
     # What mixes records is not read by the other method.
     assert parse_pate(given(model=TEXTS)).student.to_spec().method == "supervised"
+
+
+def test_a_fitted_head_may_stand_beside_baselines_that_take_no_steps():
+    baselines = {"run": ["private_knn", "non_private"]}
+    config = parse_pate(given(baselines=baselines, training=HEAD))
+    assert config.training.method is TrainingMethod.LEAST_SQUARES
 
 
 WRONG = [
@@ -126,6 +134,8 @@ WRONG = [
     ({"student": {"method": "mixmatch"}, "model": TEXTS}, "student.mixup"),
     ({"student": {"noise": 0.1}, "model": TEXTS}, "student.noise"),
     ({"baselines": {"run": ["lucky"]}}, "baselines.run"),
+    ({"baselines": {"run": ["dp_sgd"]}, "training": HEAD}, "baselines.run dp_sgd "),
+    ({"baselines": {"run": ["dp_sgd_adaptive"]}, "training": HEAD}, "run dp_sgd_adaptive"),
     ({"name": "Upper"}, "name"),
     ({"name": "../outside"}, "name"),
     ({"colour": "blue"}, "colour"),
