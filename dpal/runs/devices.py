@@ -34,9 +34,9 @@ def require_device(runtime: RuntimeConfig, *, leads: bool = True) -> None:
       ParameterError: it has none.
     """
     if _is_missing(runtime) and not (leads and runtime.training_pool is not None):
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"runtime.device is {runtime.device} and no such device is here; use cpu"
-        )
+        ).about("runtime.device")
 
 
 def _is_missing(runtime: RuntimeConfig) -> bool:

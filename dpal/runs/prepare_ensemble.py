@@ -38,6 +38,7 @@ from dpal.reports.plan_and_phase_tables import shares_table
 from dpal.reports.report import Table
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.accounts_of_earlier_versions import charged_by_answers, earlier_bound
+from dpal.runs.devices import require_device
 from dpal.runs.ensemble_data_set_holds import find_start, owner_of_ballots, shares_of_votes
 from dpal.runs.model_description import describe_model
 from dpal.runs.open_sources import open_public
@@ -186,7 +187,8 @@ class Ensemble(ConfiguredRun[VotingPlan]):
 
 
 def prepare_ensemble(config: PateConfig) -> Ensemble:
-    """Certifies an account before anything is released."""
+    """Checks the device and certifies an account, before anything is released."""
+    require_device(config.runtime)
     ensemble = plan_ensemble(config)
     target = ensemble.spec.target
     notify(

@@ -24,6 +24,7 @@ from dpal.planning.improvement_plan import (
 )
 from dpal.planning.public_selection import Guidance, guidance_for
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
+from dpal.runs.devices import require_device
 from dpal.runs.improvement_context import Improving, rotation_weights
 from dpal.runs.improvement_start_model import (
     StartModel,
@@ -51,7 +52,8 @@ _DELTA = 1e-5  # where a declared delta is 0 and nobody asks for another
 
 
 def prepare_improvement(config: PublicConfig) -> Improving:
-    """Certifies a plan before anything is released."""
+    """Checks the device and certifies a plan, before anything is released."""
+    require_device(config.runtime)
     improving = plan_improvement(config)
     certified = improving.certified
     notify(
