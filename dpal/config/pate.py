@@ -18,6 +18,7 @@ from dpal.config.section import Count, Fraction, Name, Section, Share
 from dpal.config.settings_errors import settings_refusal
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.config.validation import MayBeDeclared, refuse_share
+from dpal.features.spec import ExtractorKind
 from dpal.planning.linear_head_spec import TrainingMethod
 from dpal.privacy import Adjacency
 
@@ -120,6 +121,7 @@ class PateConfig(RunConfig):
                 "teachers.budgets out"
             )
         self._require_student()
+        self._require_images_that_move()
         if self.data.group_column is not None:
             raise ValueError(
                 "data.group_column is of campaigns; whose a record is says teachers.group_column "
@@ -132,6 +134,16 @@ class PateConfig(RunConfig):
                 "cannot be added to what others on data.dataset release; leave it null"
             )
         return self
+
+    def _require_images_that_move(self) -> None:
+        """Requires, where views are moved, that records are not features by then."""
+        moved = {"teachers.shift": self.teachers.shift, "student.shift": self.student.shift}
+        asked = [name for name, shift in moved.items() if shift]
+        if asked and self.data.extractor is not ExtractorKind.NONE:
+            raise ValueError(
+                f"{asked[0]} moves images, and data.extractor {self.data.extractor} turns them "
+                "into features first; use one of the two"
+            )
 
     def _require_baselines(self) -> None:
         """Requires baselines that are what they are called, and records that may be in them."""

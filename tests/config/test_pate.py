@@ -133,6 +133,8 @@ WRONG = [
     ),
     ({"student": {"method": "mixmatch"}, "model": TEXTS}, "student.mixup"),
     ({"student": {"noise": 0.1}, "model": TEXTS}, "student.noise"),
+    ({"student": {"shift": 1}, "data": {"extractor": "scattering"}}, "student.shift"),
+    ({"teachers": {"shift": 1}, "data": {"extractor": "scattering"}}, "teachers.shift"),
     ({"baselines": {"run": ["lucky"]}}, "baselines.run"),
     ({"baselines": {"run": ["dp_sgd"]}, "training": HEAD}, "baselines.run dp_sgd "),
     ({"baselines": {"run": ["dp_sgd_adaptive"]}, "training": HEAD}, "run dp_sgd_adaptive"),

@@ -35,6 +35,8 @@ REFUSALS = [
     ({"public": {"pool": "private.parquet"}}, "protected record"),
     ({"public": {"pool": "validation.parquet"}}, "a test"),
     ({"voting": {"queries": 120}, "student": {"method": "mixmatch"}}, "all are"),
+    ({"student": {"shift": 1}}, "student.shift"),
+    ({"teachers": {"count": TEACHERS, "shift": 1}}, "teachers.shift"),
     ({"privacy": {"epsilon": 8.0, "delta": 0.01}}, "below 1/240"),
 ]
 

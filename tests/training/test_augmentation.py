@@ -11,8 +11,8 @@ from scipy.stats import chi2
 
 from dpal.errors import ParameterError
 from dpal.planning.training_recipe import Augmentation
-from dpal.training.augmentation import augment, require_images, view_generator
-from tests.conftest import RepeatableBits
+from dpal.training.augmentation import augment, require_images, require_movable, view_generator
+from tests.conftest import RepeatableBits, having
 
 ALARM = 1e-6  # chance that a right law is called wrong, in each of the tests below
 
@@ -157,6 +157,15 @@ def test_records_without_views_are_refused(shape, augmentation, sentence):
         require_images(augmentation, shape)
     with pytest.raises(ParameterError, match=sentence):
         augment(torch.zeros(2, *shape), augmentation, generator=generator())
+
+
+def test_a_plan_moves_images_by_less_than_their_side_and_nothing_else():
+    for shift, shape in ((0, (8,)), (0, (1, 4, 6)), (3, (1, 4, 6))):
+        require_movable(shift, shape, setting="student.shift")
+    refused = having(parameter="student.shift", released=False)
+    for shift, shape in ((1, (8,)), (1, (2, 8)), (4, (1, 4, 6)), (4, (1, 6, 4))):
+        with pytest.raises(ParameterError, check=refused):
+            require_movable(shift, shape, setting="student.shift")
 
 
 def test_a_generator_is_seeded_by_one_word_of_the_stream():
