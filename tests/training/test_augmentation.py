@@ -160,10 +160,12 @@ def test_records_without_views_are_refused(shape, augmentation, sentence):
 
 
 def test_a_plan_moves_images_by_less_than_their_side_and_nothing_else():
-    for shift, shape in ((0, (8,)), (0, (1, 4, 6)), (3, (1, 4, 6))):
+    moved: list[tuple[int, tuple[int, ...]]] = [(0, (8,)), (0, (1, 4, 6)), (3, (1, 4, 6))]
+    for shift, shape in moved:
         require_movable(shift, shape, setting="student.shift")
     refused = having(parameter="student.shift", released=False)
-    for shift, shape in ((1, (8,)), (1, (2, 8)), (4, (1, 4, 6)), (4, (1, 6, 4))):
+    others: list[tuple[int, tuple[int, ...]]] = [(1, (8,)), (1, (2, 8)), (4, (1, 4, 6)), (4, (1, 6, 4))]
+    for shift, shape in others:
         with pytest.raises(ParameterError, check=refused):
             require_movable(shift, shape, setting="student.shift")
 
