@@ -164,7 +164,12 @@ def test_a_plan_moves_images_by_less_than_their_side_and_nothing_else():
     for shift, shape in moved:
         require_movable(shift, shape, setting="student.shift")
     refused = having(parameter="student.shift", released=False)
-    others: list[tuple[int, tuple[int, ...]]] = [(1, (8,)), (1, (2, 8)), (4, (1, 4, 6)), (4, (1, 6, 4))]
+    others: list[tuple[int, tuple[int, ...]]] = [
+        (1, (8,)),
+        (1, (2, 8)),
+        (4, (1, 4, 6)),
+        (4, (1, 6, 4)),
+    ]
     for shift, shape in others:
         with pytest.raises(ParameterError, check=refused):
             require_movable(shift, shape, setting="student.shift")
