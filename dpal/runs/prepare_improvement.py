@@ -45,6 +45,7 @@ from dpal.runs.prepare_campaign import open_data
 from dpal.runs.progress_logging import notify
 from dpal.runs.released_phase import released_weights
 from dpal.runs.unregistered_runs import tell_of_others
+from dpal.training.augmentation import require_shift
 from dpal.training.embeddings import embedding_width
 
 _EPSILON = 3.0  # of a start that is trained here, where nobody asks for another
@@ -223,6 +224,8 @@ def _spec(
         public=public.files_digest,
         start_model=None if start.weights is None else file_digest(start.weights),
     )
+    # Fine-tuning comes last: what it cannot do is found before anything is held or released.
+    require_shift(spec.fine_tuning.shift, spec.model.input_shape, setting="fine_tuning.shift")
     spec.require_width(embedding_width(start.architecture(), classes=start.spec.classes))
     return spec, public
 

@@ -29,19 +29,38 @@ def require_images(augmentation: Augmentation, input_shape: tuple[int, ...]) -> 
     Raises:
       ParameterError: views are asked for and records are no images, or too small ones.
     """
-    if not (augmentation.flip or augmentation.shift):
+    if augmentation.flip and len(input_shape) != 3:
+        raise ParameterError(
+            f"augmentation.flip mirrors images, and records of shape {tuple(input_shape)} are "
+            "none; leave it out"
+        ).about("augmentation.flip")
+    require_shift(augmentation.shift, input_shape, setting="augmentation.shift")
+
+
+def require_shift(shift: int, input_shape: tuple[int, ...], *, setting: str) -> None:
+    """Requires records that can be moved by so many pixels.
+
+    Args:
+      shift: most pixels; 0 moves nothing.
+      input_shape: of a record.
+      setting: what asks for it.
+
+    Raises:
+      ParameterError: records are no images, or too small ones.
+    """
+    if not shift:
         return
     if len(input_shape) != 3:
         raise ParameterError(
-            f"augmentation flips and shifts images, and records of shape {tuple(input_shape)} "
-            "are none; leave augmentation out"
-        )
+            f"{setting} {shift} moves images, and records of shape {tuple(input_shape)} are none; "
+            "leave it out"
+        ).about(setting)
     side = min(input_shape[1:])
-    if augmentation.shift >= side:
+    if shift >= side:
         raise ParameterError(
-            f"augmentation.shift {augmentation.shift} is not below the side of the images, "
-            f"{side} pixels; a tenth of the side is usual"
-        )
+            f"{setting} {shift} is not below the side of the images, {side} pixels; a tenth of the "
+            "side is usual"
+        ).about(setting)
 
 
 def require_movable(shift: int, input_shape: tuple[int, ...], *, setting: str) -> None:

@@ -1,0 +1,66 @@
+"""What an improvement cannot be is refused when it is planned."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from dpal.config.improvement import parse_public
+from dpal.errors import ParameterError
+from dpal.runs.improvement_context import Improving
+from dpal.runs.prepare_improvement import plan_improvement
+from tests.conftest import having, write_blobs
+from tests.flows.improving import settings
+
+SIDE = 8
+
+
+@pytest.fixture(autouse=True)
+def _there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_blobs(tmp_path / "pool.parquet", 600, seed=1)
+    write_blobs(tmp_path / "validation.parquet", 300, seed=2, prefix="v")
+    write_blobs(tmp_path / "public.parquet", 400, seed=3, prefix="p")
+
+
+def planned(**sections: Any) -> Improving:
+    """An improvement by a free choice, whose start is still to be trained."""
+    return plan_improvement(parse_public(settings("better", **sections)))
+
+
+def fine_tuning(shift: int) -> dict[str, Any]:
+    return {"epochs": 1, "learning_rate": 0.01, "batch_size": 16, "shift": shift}
+
+
+def draw_pictures() -> None:
+    """Gray noise in place of the features of all records."""
+    rng = np.random.default_rng(4)
+    for file in ("pool.parquet", "validation.parquet", "public.parquet"):
+        records, pictures = pq.read_table(file), []
+        for _ in range(records.num_rows):
+            stream = io.BytesIO()
+            gray = rng.integers(256, size=(SIDE, SIDE), dtype=np.uint8)
+            Image.fromarray(gray).save(stream, "PNG")
+            pictures.append(stream.getvalue())
+        column = records.schema.get_field_index("features")
+        pq.write_table(records.set_column(column, "image", pa.array(pictures)), file)
+
+
+def test_features_are_not_moved() -> None:
+    with pytest.raises(ParameterError, check=having(parameter="fine_tuning.shift")):
+        planned(fine_tuning=fine_tuning(1))
+    planned(fine_tuning=fine_tuning(0))
+
+
+def test_pictures_are_not_moved_out_of_sight() -> None:
+    draw_pictures()
+    with pytest.raises(ParameterError, check=having(parameter="fine_tuning.shift")):
+        planned(fine_tuning=fine_tuning(SIDE))
+    planned(fine_tuning=fine_tuning(SIDE - 1))
