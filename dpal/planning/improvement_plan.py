@@ -10,9 +10,16 @@ from typing import Any
 from dpal.accounting.events import GUIDANCE, Charge, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.errors import ParameterError, PlanRejected
+from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.planning.plan_interface import DecidedPlan
-from dpal.planning.public_selection import ChoiceSpec, FineTuning, Guidance, PublicSelectionMethod
+from dpal.planning.public_selection import (
+    ChoiceSpec,
+    FineTuning,
+    Guidance,
+    PublicSelectionMethod,
+    Uncertainty,
+)
 from dpal.privacy import Accountant, PrivacyTarget
 
 COMPONENTS, SUPPORT = "near-private/components", "near-private/support"
@@ -52,6 +59,25 @@ class ImprovementSpec:
     public: str
     start_model: str | None
 
+    def require_rivals(self) -> None:
+        """Requires classes that are rivals where records are ranked by the margin between two.
+
+        Raises:
+          ParameterError: a record may have several labels.
+        """
+        if self.model.task is not Task.MULTI_LABEL or not self.choice.ranks_by_margin:
+            return
+        if self.choice.method is PublicSelectionMethod.UNCERTAIN_MARGIN:
+            setting, asked = "choice.method", str(self.choice.method)
+            possible = PublicSelectionMethod.UNCERTAIN_ENTROPY.value
+        else:
+            setting, asked = "choice.uncertainty", str(self.choice.uncertainty)
+            possible = Uncertainty.ENTROPY.value
+        raise ParameterError.before_release(
+            f"{setting} {asked} compares rival classes, and several labels of a record are none; "
+            f"set {setting} to {possible}"
+        ).about(setting)
+
     def require_width(self, width: int) -> None:
         """Requires embeddings that have so many components, before anything is released.
 
@@ -61,11 +87,7 @@ class ImprovementSpec:
         Raises:
           ParameterError: they are too narrow; or too wide for private components.
         """
-        projects = self.choice.method in (
-            PublicSelectionMethod.DIVERSE_PUBLIC,
-            PublicSelectionMethod.NEAR_PRIVATE,
-        )
-        if projects and self.choice.components > width:
+        if self.choice.method.chooses_of_candidates and self.choice.components > width:
             raise ParameterError.before_release(
                 f"{self.choice.components} components of embeddings that are {width} wide are "
                 f"impossible; set choice.components to at most {width}"

@@ -32,6 +32,11 @@ class PublicSelectionMethod(StrEnum):
         """Whether it costs budget."""
         return self is PublicSelectionMethod.NEAR_PRIVATE
 
+    @property
+    def chooses_of_candidates(self) -> bool:
+        """Whether it chooses, by their embeddings, of the most uncertain records."""
+        return self in (PublicSelectionMethod.DIVERSE_PUBLIC, PublicSelectionMethod.NEAR_PRIVATE)
+
 
 class Uncertainty(StrEnum):
     """What makes a record uncertain: entropy, or a small gap between the two largest logits."""
@@ -94,11 +99,18 @@ class ChoiceSpec:
                 f"{self.clusters * self.each:,} and choice.labels is {self.labels:,}; leave one "
                 "of the three out, or make them fit"
             )
-        if (grouped or self.method.reads_private) and self.candidates < self.labels:
+        if self.method.chooses_of_candidates and self.candidates < self.labels:
             raise ParameterError(
                 f"choice.candidates {self.candidates:,} is below choice.labels {self.labels:,}: "
                 "records are chosen of the candidates; twice as many is usual"
             )
+
+    @property
+    def ranks_by_margin(self) -> bool:
+        """Whether the margin between two classes says how uncertain a record is."""
+        if self.method.chooses_of_candidates:
+            return self.uncertainty is Uncertainty.MARGIN
+        return self.method is PublicSelectionMethod.UNCERTAIN_MARGIN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -226,6 +226,7 @@ def _spec(
     )
     # Fine-tuning comes last: what it cannot do is found before anything is held or released.
     require_shift(spec.fine_tuning.shift, spec.model.input_shape, setting="fine_tuning.shift")
+    spec.require_rivals()
     spec.require_width(embedding_width(start.architecture(), classes=start.spec.classes))
     return spec, public
 

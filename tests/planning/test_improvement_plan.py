@@ -15,6 +15,7 @@ from dpal.accounting.prior_spend import Declared, PriorSpend
 from dpal.config.improvement import parse_public
 from dpal.config.public_records import ChoiceConfig
 from dpal.errors import ConfigError, ParameterError, PlanRejected
+from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.planning.improvement_plan import (
     COMPONENTS,
@@ -151,6 +152,30 @@ def test_embeddings_must_have_the_components():
     spec(
         guidance=None, choice=replace(spec().choice, method=PublicSelectionMethod.RANDOM)
     ).require_width(1)
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [
+        (PublicSelectionMethod.UNCERTAIN_MARGIN, "choice.method"),
+        (PublicSelectionMethod.DIVERSE_PUBLIC, "choice.uncertainty"),
+        (PublicSelectionMethod.NEAR_PRIVATE, "choice.uncertainty"),
+        (PublicSelectionMethod.UNCERTAIN_ENTROPY, None),
+        (PublicSelectionMethod.RANDOM, None),
+    ],
+)
+def test_several_labels_of_a_record_have_no_margin(method, setting):
+    choice = replace(
+        spec().choice, method=method, uncertainty=Uncertainty.MARGIN, clusters=10, each=10
+    )
+    spec(choice=choice).require_rivals()
+    several = spec(choice=choice, model=replace(spec().model, task=Task.MULTI_LABEL))
+    if setting is None:
+        several.require_rivals()
+        return
+    with pytest.raises(ParameterError, check=nothing_released) as refused:
+        several.require_rivals()
+    assert refused.value.parameter == setting
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ from dpal.runs.improvement_context import Improving
 from dpal.runs.prepare_improvement import plan_improvement
 from tests.conftest import having, write_blobs
 from tests.flows.improving import settings
+from tests.flows.voting import write_records
 
 SIDE = 8
+CHOICE = {"labels": 60, "candidates": 150, "components": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,12 @@ def draw_pictures() -> None:
         pq.write_table(records.set_column(column, "image", pa.array(pictures)), file)
 
 
+def several_labels() -> None:
+    """Records that may have none of the labels, one or all."""
+    for number, file in enumerate(("pool.parquet", "validation.parquet", "public.parquet")):
+        write_records(Path(file), 400, seed=number, prefix=f"file-{number}")
+
+
 def test_features_are_not_moved() -> None:
     with pytest.raises(ParameterError, check=having(parameter="fine_tuning.shift")):
         planned(fine_tuning=fine_tuning(1))
@@ -64,3 +72,19 @@ def test_pictures_are_not_moved_out_of_sight() -> None:
     with pytest.raises(ParameterError, check=having(parameter="fine_tuning.shift")):
         planned(fine_tuning=fine_tuning(SIDE))
     planned(fine_tuning=fine_tuning(SIDE - 1))
+
+
+@pytest.mark.parametrize(
+    ("choice", "setting"),
+    [
+        ({"method": "uncertain_margin"}, "choice.method"),
+        ({"method": "near_private", "uncertainty": "margin"}, "choice.uncertainty"),
+    ],
+)
+def test_several_labels_of_a_record_are_not_ranked_by_margin(
+    choice: dict[str, str], setting: str
+) -> None:
+    several_labels()
+    with pytest.raises(ParameterError, check=having(parameter=setting, released=False)):
+        planned(choice={**CHOICE, **choice})
+    planned(choice={**CHOICE, "method": "uncertain_entropy", "uncertainty": "margin"})
