@@ -5,9 +5,9 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 
 from dpal.config.improvement import PublicConfig
-from dpal.runs.improvement_context import Improving
+from dpal.runs.improvement_context import Improving, labeling_job
 from dpal.runs.kinds import IMPROVEMENT
-from dpal.runs.learn_from_public import FINE_TUNING, ROTATIONS, ask_public_labeler, labeling_job
+from dpal.runs.learn_from_public import FINE_TUNING, ROTATIONS, ask_public_labeler
 from dpal.runs.prepare_improvement import is_trained, with_trained_start
 from flows.campaign import run_campaign
 from flows.whole_run import WHOLE_RUN, conduct

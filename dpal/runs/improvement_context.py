@@ -19,6 +19,7 @@ from dpal.reports.improvement_report import choice_table, spending_by_release_ta
 from dpal.reports.report import Table
 from dpal.runs.improvement_start_model import StartModel
 from dpal.runs.kinds import folder_of
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.run import ConfiguredRun
 from dpal.training.arithmetic import exact_arithmetic
 
@@ -79,3 +80,13 @@ class Improving(ConfiguredRun[ImprovementPlan]):
 def rotation_weights(config: PublicConfig) -> Path:
     """Where rotation pretraining leaves its weights."""
     return folder_of(config).root / ROTATION_WEIGHTS
+
+
+def labeling_job(improving: Improving) -> LabelingJob:
+    """Who labels the chosen public records."""
+    return LabelingJob(
+        config=improving.config,
+        pool=improving.public,
+        classes=improving.spec.model.classes,
+        class_names=improving.start.classes,
+    )

@@ -29,9 +29,8 @@ from dpal.labels import Task
 from dpal.planning.public_selection import FineTuning, PublicSelectionMethod, Uncertainty
 from dpal.reports.improvement_report import START
 from dpal.reports.validation_figures import as_metrics, headline, percent
-from dpal.runs.improvement_context import Improving, rotation_weights
+from dpal.runs.improvement_context import Improving, labeling_job, rotation_weights
 from dpal.runs.labeling import get_labels
-from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.near_private_releases import components_file, seen_public, support_file, support_of
 from dpal.runs.prepare_improvement import with_trained_start
 from dpal.runs.progress_logging import notify
@@ -183,16 +182,6 @@ def bought(improving: Improving) -> tuple[Tensor, Tensor]:
 def choice_file(improving: Improving) -> Path:
     """Where it stands which public records were chosen, and from which cluster."""
     return improving.folder.root / "choice.parquet"
-
-
-def labeling_job(improving: Improving) -> LabelingJob:
-    """Who labels the chosen public records."""
-    return LabelingJob(
-        config=improving.config,
-        pool=improving.public,
-        classes=improving.spec.model.classes,
-        class_names=improving.start.classes,
-    )
 
 
 def _choice(improving: Improving) -> ChosenRecords:

@@ -25,7 +25,7 @@ from dpal.planning.improvement_plan import (
 from dpal.planning.public_selection import Guidance, guidance_for
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.runs.devices import require_device
-from dpal.runs.improvement_context import Improving, rotation_weights
+from dpal.runs.improvement_context import Improving, labeling_job, rotation_weights
 from dpal.runs.improvement_start_model import (
     StartModel,
     charged_in,
@@ -74,9 +74,15 @@ def plan_improvement(config: PublicConfig) -> Improving:
     Raises:
       PlanRejected: the promise does not cover the start and what near_private releases.
       ParameterError: the wishes contradict each other or the data.
+      LabelError: teachers that are to label are missing or unfit.
     """
-    if config.start.trains:
-        return _with_training(config)
+    improving = _with_training(config) if config.start.trains else _from_start(config)
+    _require_answers(improving)
+    return improving
+
+
+def _from_start(config: PublicConfig) -> Improving:
+    """Plans the improvement of a start that is there."""
     start = start_of(config)
     reads = config.choice.method.reads_private
     if reads and start.private is None:
@@ -89,6 +95,13 @@ def plan_improvement(config: PublicConfig) -> Improving:
         _require_votes_of_records(config, start.private, target)
     spec, public = _spec(config, start, target)
     return Improving(config=config, certified=certify_improvement(spec), start=start, public=public)
+
+
+def _require_answers(improving: Improving) -> None:
+    """Finds out that teachers are missing, unfit or asked too much before anything is held."""
+    if not improving.files.labels.exists():
+        job = labeling_job(improving)
+        job.labeler.require_answers(job, {0: improving.spec.choice.labels})
 
 
 def is_trained(improving: Improving) -> bool:

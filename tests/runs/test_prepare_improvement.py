@@ -13,12 +13,15 @@ import pytest
 from PIL import Image
 
 from dpal.config.improvement import parse_public
-from dpal.errors import ParameterError
+from dpal.config.pate import parse_pate
+from dpal.errors import LabelError, ParameterError
+from dpal.runs.execute import execute_run
 from dpal.runs.improvement_context import Improving
 from dpal.runs.prepare_improvement import plan_improvement
-from tests.conftest import having, write_blobs
+from tests.conftest import having, nothing_released, write_blobs
 from tests.flows.improving import settings
-from tests.flows.voting import write_records
+from tests.flows.voting import settings as voting_settings
+from tests.flows.voting import write_data, write_records
 
 SIDE = 8
 CHOICE = {"labels": 60, "candidates": 150, "components": 3}
@@ -88,3 +91,22 @@ def test_several_labels_of_a_record_are_not_ranked_by_margin(
     with pytest.raises(ParameterError, check=having(parameter=setting, released=False)):
         planned(choice={**CHOICE, **choice})
     planned(choice={**CHOICE, "method": "uncertain_entropy", "uncertainty": "margin"})
+
+
+def test_teachers_that_are_not_there_are_missed_before_anything_is_held() -> None:
+    with pytest.raises(LabelError, check=nothing_released):
+        planned(labeler={"kind": "teachers", "teachers": "nobody"})
+
+
+def test_teachers_are_asked_no_more_than_they_have_blocks_for() -> None:
+    write_data(Path())
+    votes = voting_settings("votes", voting={"queries": 30, "blocks": 1, "block_size": 20})
+    execute_run(parse_pate(votes))
+    labeled_by_votes = {
+        "data": {"pool": "site.parquet", "validation": "validation.parquet"},
+        "labeler": {"kind": "teachers", "teachers": "votes"},
+    }
+    choice = {"method": "random", "labels": 20}
+    planned(**labeled_by_votes, choice=choice)
+    with pytest.raises(ParameterError, check=nothing_released):
+        planned(**labeled_by_votes, choice={**choice, "labels": 21})
