@@ -203,6 +203,8 @@ def _target(config: PublicConfig, start: StartModel) -> PrivacyTarget:
     if start.target is not None:
         delta = asked.delta or start.target.delta
         if start.owners is not None:
+            if asked.delta is None:
+                _require_delta_of_start(start.target, start.owners)
             delta = choose_delta(delta, pool_size=start.owners)
         return replace(start.target, epsilon=asked.epsilon or start.target.epsilon, delta=delta)
     if declared is None:
@@ -218,6 +220,18 @@ def _target(config: PublicConfig, start: StartModel) -> PrivacyTarget:
         adjacency=declared.adjacency,
         unit=declared.unit,
     )
+
+
+def _require_delta_of_start(start: PrivacyTarget, owners: int) -> None:
+    """Requires a start whose delta may be promised; that of `privacy.profile: paper` may not."""
+    if start.delta < 1 / owners:
+        return
+    raise ParameterError.before_release(
+        f"privacy.delta is null, and the start's {start.delta:g} is not below 1/{owners:,} (one "
+        "over the pool size), so it would allow publishing somebody's record; set privacy.delta "
+        f"to {choose_delta(None, pool_size=owners):.3g}, and privacy.epsilon above the start's "
+        f"{start.epsilon:g}, which it keeps at its own delta"
+    ).about("privacy.delta")
 
 
 def _spec(

@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from dpal.config.campaign import parse_config
 from dpal.config.improvement import parse_public
 from dpal.config.pate import parse_pate
 from dpal.errors import LabelError, ParameterError
 from dpal.runs.execute import execute_run
 from dpal.runs.improvement_context import Improving
 from dpal.runs.prepare_improvement import plan_improvement
-from tests.conftest import having, nothing_released, write_blobs
+from tests.conftest import having, nothing_released, small_values, write_blobs
 from tests.flows.improving import settings
 from tests.flows.voting import settings as voting_settings
 from tests.flows.voting import write_data, write_records
@@ -110,3 +111,13 @@ def test_teachers_are_asked_no_more_than_they_have_blocks_for() -> None:
     planned(**labeled_by_votes, choice=choice)
     with pytest.raises(ParameterError, check=nothing_released):
         planned(**labeled_by_votes, choice={**choice, "labels": 21})
+
+
+def test_the_delta_of_a_published_start_is_not_taken_over() -> None:
+    """By privacy.profile paper it is one over the labels, which are fewer than the records."""
+    published = small_values(name="begun", schedule__queries=[], privacy__profile="paper")
+    execute_run(parse_config(published))
+    start = {"campaign": "begun"}
+    with pytest.raises(ParameterError, check=having(parameter="privacy.delta", released=False)):
+        planned(start=start, privacy={"epsilon": 40.0})
+    assert planned(start=start, privacy={"epsilon": 40.0, "delta": 1e-4}).spec.target.delta == 1e-4
