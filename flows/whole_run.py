@@ -18,7 +18,7 @@ from dpal.config.runtime import RunConfig
 from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.runs.kinds import KINDS, RunKind, folder_of, parse_as
 from dpal.runs.run import Run
-from dpal.runs.store_sync import bring_files, keep_files
+from dpal.runs.store_sync import bring_files, keep_files, require_store_for_workers
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.flow_run_page import run_name
@@ -60,6 +60,8 @@ def conduct(
     wanted = parse_as(kind, config)
     require_allowed(wanted)
     require_remote(wanted.runtime)
+    if wanted.calls_campaigns:
+        require_store_for_workers(wanted.runtime)
     root = folder_of(wanted).root
     with watching_for_cancellation(), leading_process(root):
         wait_for_earlier_repeatable(wanted)

@@ -77,6 +77,11 @@ class PublicConfig(RunConfig):
         return {"model.weights": self.runtime.artifacts / self.name / ROTATION_WEIGHTS}
 
     @property
+    def calls_campaigns(self) -> bool:
+        """Whether its start is trained here."""
+        return self.start.trains
+
+    @property
     def labeled(self) -> tuple[Place | list[Place], str]:
         """The records that labels are bought for: files or a folder, and the column of labels."""
         return self.public.pool, self.public.label_column

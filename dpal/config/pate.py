@@ -25,8 +25,8 @@ from dpal.privacy import Adjacency
 PATE = "pate"
 
 Baseline = Literal["non_private", "dp_sgd", "dp_sgd_adaptive", "private_knn"]
-TRAINED_BY_DP_SGD: tuple[Baseline, ...] = ("dp_sgd", "dp_sgd_adaptive")
-PRIVATE_BASELINES: tuple[Baseline, ...] = (*TRAINED_BY_DP_SGD, "private_knn")
+CAMPAIGN_BASELINES: tuple[Baseline, ...] = ("dp_sgd", "dp_sgd_adaptive")
+PRIVATE_BASELINES: tuple[Baseline, ...] = (*CAMPAIGN_BASELINES, "private_knn")
 
 
 class VotingPrivacyConfig(Section):
@@ -92,6 +92,11 @@ class PateConfig(RunConfig):
     """Of the baselines dp_sgd."""
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
+    @property
+    def calls_campaigns(self) -> bool:
+        """Whether one is a baseline."""
+        return any(name in CAMPAIGN_BASELINES for name in self.baselines.run)
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         refuse_share(self.validation)
@@ -152,7 +157,7 @@ class PateConfig(RunConfig):
                 "baselines.run non_private publishes figures of a model that protects nobody, and "
                 "records of data.dataset share a limit with whoever else uses them; leave one out"
             )
-        by_steps = [name for name in self.baselines.run if name in TRAINED_BY_DP_SGD]
+        by_steps = [name for name in self.baselines.run if name in CAMPAIGN_BASELINES]
         if by_steps and self.training.method is not TrainingMethod.DP_SGD:
             raise ValueError(
                 f"training.method {self.training.method} fits a head of private records, and "

@@ -259,6 +259,11 @@ class RunConfig(Section):
         """Files that a run makes and a flow that it calls reads, by the setting that names them."""
         return {}
 
+    @property
+    def calls_campaigns(self) -> bool:
+        """Whether campaigns are trained within a run of another kind."""
+        return False
+
     @model_validator(mode="after")
     def _own_place(self) -> Self:
         if self.name in _TAKEN_NAMES:

@@ -20,6 +20,7 @@ from dpal.accounting.events import VOTING, Charge, Release
 from dpal.accounting.safe_search import smallest_safe
 from dpal.canonical import digest, plain
 from dpal.config.campaign import CampaignConfig
+from dpal.config.pate import CAMPAIGN_BASELINES
 from dpal.data.labeling_state import load_all
 from dpal.data.readers import to_input
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
@@ -155,7 +156,7 @@ def run_baselines(
             continue
         tell(f"for comparing: {name}")
         try:
-            if name not in judges:
+            if name in CAMPAIGN_BASELINES:
                 run_campaign(baseline_settings(ensemble, name))
             judges.get(name, judges[CAMPAIGNS])(ensemble, name)
         except RecordsRegistered as refusal:  # since the votes were held

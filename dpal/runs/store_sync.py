@@ -40,7 +40,7 @@ from dpal.runs.store_upload import (
 
 
 def require_store_for_workers(runtime: RuntimeConfig) -> None:
-    """Requires that a campaign's phases can go to workers, before any label is bought.
+    """Requires that a campaign's phases can go to workers, before anything is bought or held.
 
     Raises:
       ConfigError: their store may not hold labels.

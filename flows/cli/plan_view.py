@@ -16,6 +16,7 @@ from dpal.errors import ConfigError, DpalError
 from dpal.planning.explain_releases import explain_releases, grown
 from dpal.reports.report import Table
 from dpal.runs.kinds import RunKind, kind_of
+from dpal.runs.store_sync import require_store_for_workers
 from flows.cli.sweep_values import sweep_values
 
 if TYPE_CHECKING:
@@ -57,13 +58,16 @@ class RunPlanViews:
           rehearsed: whether to rehearse it on public records.
 
         Raises:
-          ConfigError: a rehearsal is asked for, and campaigns alone have any.
+          ConfigError: a rehearsal is asked for, and campaigns alone have any; or a campaign that is
+            called could not train on the pool.
         """
         if rehearsed:
             raise ConfigError(
                 f"--rehearse is for campaigns, whose validation set stands in for the pool; "
                 f"{config.name} is {kind_of(config).in_sentences}"
             )
+        if config.calls_campaigns:
+            require_store_for_workers(config.runtime)
         run = kind_of(config).use_cases().plan(config)
         certified, plan = run.certified, run.plan
         summary = certified.summary()

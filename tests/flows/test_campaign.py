@@ -25,14 +25,19 @@ from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.object_store import Store, StoreHolds, is_confidential
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.runs.kinds import parse_any
 from dpal.runs.released_phase import reached, released_phase
 from dpal.runs.store_sync import require_store_for_workers
 from dpal.runs.verify_ledger import verify_ledger
 from flows.campaign import run_campaign
 from flows.cli.ledger_view import as_object
 from flows.cli.plan_campaign import CampaignPlanViews
+from flows.cli.plan_view import RunPlanViews
+from flows.pate import vote_and_learn
+from flows.public import improve_model
 from tasks.training_pool.wait_for_training import artifacts_of
 from tests.conftest import flows_at, nothing_released, small_values, write_blobs
+from tests.flows import improving, voting
 from tests.flows.calling import call
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
@@ -51,6 +56,11 @@ def last_flow_run(name: str):
         )
         kept = artifacts_of(client, runs[0].id)
     return runs[0], {artifact.key: artifact for artifact in kept}
+
+
+def write_public(place: Path) -> None:
+    """Public records beside those of a workplace."""
+    write_blobs(place / "public.parquet", 400, seed=3, prefix="p")
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +138,38 @@ def test_a_store_that_may_not_hold_labels_takes_none_to_workers(workplace):
     assert not Path("artifacts/refused").exists()
     for allowed in (store, pool, {**store, **pool, "store_holds": "everything"}):
         require_store_for_workers(RuntimeConfig.model_validate(allowed))
+
+
+@pytest.mark.parametrize(
+    ("run", "write_data", "called", "alone"),
+    [
+        (
+            vote_and_learn,
+            voting.write_data,
+            voting.settings("refused", baselines={"run": ["dp_sgd"]}),
+            voting.settings("refused", baselines={"run": ["private_knn", "non_private"]}),
+        ),
+        (
+            improve_model,
+            write_public,
+            improving.settings("refused"),
+            improving.settings("refused", start={"campaign": "begun"}),
+        ),
+    ],
+)
+def test_a_campaign_that_is_called_is_refused_such_a_store_before_votes_or_guidance_are_held(
+    workplace, run, write_data, called, alone
+):
+    """And nothing else is: all other training stays with the process that leads."""
+    write_data(workplace)
+    runtime = {"store": (workplace / "far").as_uri(), "training_pool": "gpu"}
+    config = parse_any({**called, "runtime": runtime})
+    for begin in (run, partial(RunPlanViews().plan, explained=False)):
+        with pytest.raises(ConfigError, check=nothing_released) as refused:
+            begin(config)
+        assert refused.value.setting == "runtime.store_holds"
+    assert not Path("artifacts").exists()
+    assert not parse_any({**alone, "runtime": runtime}).calls_campaigns
 
 
 def test_every_file_is_in_the_manifest_and_only_the_owners(finished):

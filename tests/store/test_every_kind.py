@@ -16,6 +16,7 @@ from dpal.runs.execute import execute_run
 from dpal.runs.kinds import kind_of, parse_any
 from dpal.runs.vote_release import release_ballots
 from dpal.runs.vote_request import VoteRequest
+from flows.cli.plan_view import RunPlanViews
 from tests.flows.voting import ballots, settings, write_ballots, write_data
 
 
@@ -105,3 +106,4 @@ def test_teachers_beside_workers_are_planned_with_such_a_store(shared):
     write_data(Path())
     config = parse_any(settings("teachers", runtime={**shared, "training_pool": "gpu"}))
     assert kind_of(config).use_cases().prepare(config).runtime.training_pool == "gpu"
+    assert RunPlanViews().plan(config, explained=False).record["name"] == "teachers"
