@@ -49,7 +49,7 @@ from dpal.runs.run import ConfiguredRun
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.runs.vote_account import Account
 from dpal.runs.vote_request import asked_first
-from dpal.training.augmentation import require_movable
+from dpal.training.augmentation import require_shift
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,8 +258,8 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
             "teachers; lower teachers.count"
         )
     shape = opened.spec.model.input_shape
-    require_movable(config.teachers.shift, shape, setting="teachers.shift")
-    require_movable(config.student.shift, shape, setting="student.shift")
+    require_shift(config.teachers.shift, shape, setting="teachers.shift")
+    require_shift(config.student.shift, shape, setting="student.shift")
     spec = voting_spec(config, opened.rows, opened.spec.model, opened.class_names)
     if held.rows < config.voting.queries:
         raise ParameterError.before_release(

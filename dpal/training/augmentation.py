@@ -63,32 +63,6 @@ def require_shift(shift: int, input_shape: tuple[int, ...], *, setting: str) -> 
         ).about(setting)
 
 
-def require_movable(shift: int, input_shape: tuple[int, ...], *, setting: str) -> None:
-    """Requires, of a plan, records that can be moved so far.
-
-    Args:
-      shift: most pixels by which a view is moved; 0 moves nothing.
-      input_shape: of a record.
-      setting: that asks for it.
-
-    Raises:
-      ParameterError: records are no images, or too small ones.
-    """
-    if not shift:
-        return
-    if len(input_shape) != 3:
-        raise ParameterError.before_release(
-            f"{setting} {shift} moves images, and records of shape {tuple(input_shape)} are none; "
-            "leave it 0"
-        ).about(setting)
-    side = min(input_shape[1:])
-    if shift >= side:
-        raise ParameterError.before_release(
-            f"{setting} {shift} is not below the side of the images, {side} pixels; a tenth of the "
-            "side is usual"
-        ).about(setting)
-
-
 def augment(inputs: Tensor, augmentation: Augmentation, *, generator: torch.Generator) -> Tensor:
     """Draws the views of a batch.
 

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 from dpal.errors import ParameterError
 from dpal.planning.training_recipe import Augmentation
-from dpal.training.augmentation import augment, require_images, require_movable, view_generator
+from dpal.training.augmentation import augment, require_images, require_shift, view_generator
 from tests.conftest import RepeatableBits, having
 
 ALARM = 1e-6  # chance that a right law is called wrong, in each of the tests below
@@ -162,8 +162,8 @@ def test_records_without_views_are_refused(shape, augmentation, sentence):
 def test_a_plan_moves_images_by_less_than_their_side_and_nothing_else():
     moved: list[tuple[int, tuple[int, ...]]] = [(0, (8,)), (0, (1, 4, 6)), (3, (1, 4, 6))]
     for shift, shape in moved:
-        require_movable(shift, shape, setting="student.shift")
-    refused = having(parameter="student.shift", released=False)
+        require_shift(shift, shape, setting="student.shift")
+    refused = having(parameter="student.shift")
     others: list[tuple[int, tuple[int, ...]]] = [
         (1, (8,)),
         (1, (2, 8)),
@@ -172,7 +172,7 @@ def test_a_plan_moves_images_by_less_than_their_side_and_nothing_else():
     ]
     for shift, shape in others:
         with pytest.raises(ParameterError, check=refused):
-            require_movable(shift, shape, setting="student.shift")
+            require_shift(shift, shape, setting="student.shift")
 
 
 def test_a_generator_is_seeded_by_one_word_of_the_stream():
