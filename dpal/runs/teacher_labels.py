@@ -139,7 +139,7 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
         raise LabelError.before_release(
             f"the teachers of {name} learned from {ensemble.pool.content} of shape {learned} and "
             f"the campaign has {has}; name teachers of such records"
-        ).about("labeler.teachers", name)
+        )
     require_apart(asked.pool, ensemble.pool, "teachers cannot label what they were trained on")
     return ensemble
 

@@ -15,7 +15,7 @@ from dpal.config.campaign import parse_config
 from dpal.errors import LabelError
 from dpal.runs import teacher_labels
 from dpal.runs.teachers import cast_votes
-from tests.conftest import having, small_values, write_blobs
+from tests.conftest import nothing_released, small_values, write_blobs
 from tests.flows.test_texts import TEXT, write_texts
 from tests.flows.voting import entries, settings
 from tests.models.tiny_bert import write_folder
@@ -79,6 +79,6 @@ def test_records_of_another_kind_are_refused_before_anything_is_held(asked, monk
         two = pa.array(table["label"].to_numpy() % 2)
         pq.write_table(table.set_column(2, "label", two), path)
         data[role] = str(path)
-    with pytest.raises(LabelError, check=having(parameter="labeler.teachers", released=False)):
+    with pytest.raises(LabelError, check=nothing_released):
         dpal.run(parse_config(buys(name="numbers", data=data)))
     assert not entries("numbers")
