@@ -1,6 +1,7 @@
 """A person answers: query.csv goes out, labels.csv comes in.
 
-The column `label` takes a class number or name. Where a record may have several labels it
+The column `label` takes a class number or name; a name alone where classes are called by numbers,
+as ratings are. Where a record may have several labels it
 takes all that apply, separated by semicolons ("3;7", "rain;dusk"), and `none` where none
 does: an empty cell is a record that nobody has looked at yet, in either case. Ids and texts
 are written so that no spreadsheet computes them, and ids are read back so.
@@ -12,8 +13,9 @@ said is merged before anything is trained, and a record has one label and one co
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from pathlib import Path
 
@@ -34,6 +36,7 @@ _THUMBNAILS = "thumbnails"
 _SHOWN = 5  # rows named in one message
 _NONE = "none"
 _ANSWERS = ("id", "label", "annotator")  # columns that are read back
+_LONGEST_CELL = 2**24  # characters; a query has whole texts of records
 _SUGGESTED = "suggested"  # not read back: whoever agrees says so
 
 
@@ -165,9 +168,12 @@ def accept_labels(
     opinions: dict[str, dict[str, Label]] = {}  # of each id, by person
     last: dict[str, int] = {}
     multi = task is Task.MULTI_LABEL
+    read = partial(_some_labels, size=classes) if multi else _class_number
+    # Where a class is called 1, nobody can tell its name from a number that counts from 0.
+    numbers = 0 if any(name.strip().isdecimal() for name in class_names) else classes
     for number, written, text, annotator in _rows(path):
         name = asked.get(written, asked.get(written.strip()))
-        label = (_some_labels if multi else _class_number)(text, by_name, classes)
+        label = read(text, by_name, numbers)
         if name is None:
             unknown.append(number)
         elif not text:
@@ -179,6 +185,7 @@ def accept_labels(
         else:
             said[annotator], last[name] = label, number
     answers, undecided = _merged(opinions)
+    counted = f"0 to {classes - 1}, or " if numbers else ""
     problems = [
         _describe(
             sorted(last[name] for name in undecided),
@@ -189,9 +196,9 @@ def accept_labels(
         _describe(repeated, "an id a second time"),
         _describe(
             invalid,
-            f"what are no labels (0 to {classes - 1} or names, with ; between them, or {_NONE})"
+            f"what are no labels ({counted}names, with ; between them, or {_NONE})"
             if multi
-            else f"a label that is no class (0 to {classes - 1}, or a name)",
+            else f"a label that is no class ({counted}a name)",
         ),
     ]
     # The header of query.csv is row 1, its first id row 2.
@@ -234,30 +241,58 @@ def _rows(path: Path) -> list[tuple[int, str, str, str]]:
     """Row number, id, label, and who gave it; nobody where the file has no such column."""
     if not path.is_file():
         raise LabelError(f"{path} does not exist; fill in query.csv and pass its path")
+    before = csv.field_size_limit(_LONGEST_CELL)
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            if not {"id", "label"} <= set(reader.fieldnames or []):
-                columns = ", ".join(reader.fieldnames or []) or "nothing"
-                raise LabelError(
-                    f"{path} needs the columns id and label in its first row, separated by "
-                    "commas, and has {found}; nothing was merged",
-                    found=columns,
-                )
-            return [
-                (
-                    reader.line_num,
-                    row["id"] or "",
-                    (row["label"] or "").strip(),
-                    (row.get("annotator") or "").strip(),
-                )
-                for row in reader
-            ]
+            # A text may have several lines: rows are counted as a spreadsheet does.
+            table = list(enumerate(csv.reader(stream), start=1))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise LabelError(f"{path} is not a CSV file in UTF-8; nothing was merged") from error
+        raise LabelError(
+            f"{path} is not a CSV file in UTF-8 (a spreadsheet offers to save as one); nothing was "
+            "merged"
+        ) from error
+    finally:
+        csv.field_size_limit(before)
+    header = table[0][1] if table else []
+    places = _places(path, header)
+    longer = [number for number, cells in table if any(cells[len(header) :])]
+    if longer:
+        raise LabelError(
+            f"{path}: {{rows}} more cells than the first row; put quotes around a cell with "
+            "commas, and ; between several labels, nothing was merged",
+            rows=f"{_rows_named(longer)} {'has' if len(longer) == 1 else 'have'}",
+        )
+    return list(_answers(table[1:], places))
+
+
+def _answers(
+    table: Sequence[tuple[int, Sequence[str]]], places: Mapping[str, int]
+) -> Iterator[tuple[int, str, str, str]]:
+    for number, cells in table:
+        if not cells:
+            continue  # an empty line
+        found = {name: cells[place] if place < len(cells) else "" for name, place in places.items()}
+        yield number, found["id"], found["label"].strip(), found.get("annotator", "").strip()
+
+
+def _places(path: Path, header: Sequence[str]) -> dict[str, int]:
+    """Where the columns are that are read.
+
+    Raises:
+      LabelError: one is missing, or is there more than once.
+    """
+    twice = [name for name in _ANSWERS if header.count(name) > 1]
+    if twice or not {"id", "label"} <= set(header):
+        raise LabelError(
+            f"{path} needs the columns id and label once each in its first row, separated by "
+            "commas, and has {found}; nothing was merged",
+            found=", ".join(header) or "nothing",
+        )
+    return {name: header.index(name) for name in _ANSWERS if name in header}
 
 
 def _class_number(text: str, by_name: Mapping[str, int], classes: int) -> int | None:
+    """A class by its name, or by its number if that is below `classes`."""
     if text in by_name:
         return by_name[text]
     if not (text.isascii() and text.isdigit()):
@@ -267,16 +302,16 @@ def _class_number(text: str, by_name: Mapping[str, int], classes: int) -> int | 
     return int(digits) if len(digits) <= len(str(classes)) and int(digits) < classes else None
 
 
-def _some_labels(text: str, by_name: Mapping[str, int], classes: int) -> Label | None:
+def _some_labels(text: str, by_name: Mapping[str, int], classes: int, *, size: int) -> Label | None:
     """Zeros and ones; a name goes before the word for none of them."""
     if text not in by_name and text.lower() == _NONE:
-        return (0,) * classes
+        return (0,) * size
     parts = [text] if text in by_name else text.split(";")
     numbers = [_class_number(part.strip(), by_name, classes) for part in parts]
     # A label written twice was probably meant to be another one.
     if None in numbers or len(set(numbers)) < len(numbers):
         return None
-    return tuple(int(number in numbers) for number in range(classes))
+    return tuple(int(number in numbers) for number in range(size))
 
 
 def _describe(rows: Sequence[int], what: str) -> str:

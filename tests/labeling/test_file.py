@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,42 @@ def accept(path):
 def test_numbers_and_names_are_understood(tmp_path):
     path = answers(tmp_path, "\ufeffid,label,comment\nb, dog ,x\na,0,\nc,1,\n")
     assert accept(path) == {"a": 0, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize(("names", "number"), [("12", "0"), ("12345", "02"), ("024", "1")])
+def test_a_class_that_is_called_by_a_number_is_named(tmp_path, names, number):
+    def labels(said):
+        path = answers(tmp_path, f"id,label\na,{said}\n")
+        return accept_labels(path, ["a"], classes=len(names), class_names=list(names)).labels
+
+    assert labels(names[1]) == {"a": 1}
+    with owner_reads(LabelError, match="row 2 "):
+        labels(number)
+
+
+@pytest.mark.parametrize("label", ["dog", "dog;cat"])
+def test_a_cell_that_no_column_has_is_refused(tmp_path, label):
+    """A comma between labels, which would be lost behind it; blank ones are a spreadsheet's."""
+    task = Task.MULTI_LABEL if ";" in label else Task.SINGLE_LABEL
+    read = partial(accept_labels, query=["a"], classes=2, class_names=NAMES, task=task)
+    assert read(answers(tmp_path, f"id,label\na,{label},,\n")).labels
+    with owner_reads(LabelError, match="row 2 has more"):
+        read(answers(tmp_path, f"id,label\na,{label},cat\n"))
+
+
+@pytest.mark.parametrize(
+    "text", ["id,label,text,label\na,cat,x,dog\n", "id,label,text,id\na,cat,x,b\nb,dog,y,a\n"]
+)
+def test_a_column_that_is_there_twice_is_refused(tmp_path, text):
+    with owner_reads(LabelError, match="once each"):
+        accept(answers(tmp_path, text))
+
+
+def test_long_texts_come_back_and_rows_are_those_of_a_spreadsheet(tmp_path):
+    long = "x" * 140_000
+    assert accept(answers(tmp_path, f'id,label,text\na,0,"{long}"\nb,1,"1\n2"\nc,1,\n'))
+    with owner_reads(LabelError, match="row 3 "):
+        accept(answers(tmp_path, 'id,label,text\na,0,"1\n2\n3"\nb,7,x\nc,1,\n'))
 
 
 @pytest.mark.parametrize(
