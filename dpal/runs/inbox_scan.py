@@ -20,7 +20,12 @@ from dpal.data.inbox.folder import (
     Listing,
     observe,
 )
-from dpal.data.inbox.linked_pool import NameHashes, name_hashes, require_new_names
+from dpal.data.inbox.linked_pool import (
+    NameHashes,
+    follow_renamed,
+    name_hashes,
+    require_new_names,
+)
 from dpal.data.inbox.quarantine import free_place, put_away
 from dpal.data.inbox.state import Accepted, Quarantined, WatchFolder, WatchState
 from dpal.data.inspect_rows import Inventory, inspect, require_match
@@ -154,6 +159,7 @@ class InboxScan:
         if position is None:
             return False
         if every[position].name not in self.state.seen and self.inbox.is_local:
+            follow_renamed(Path(every[position].path), path, self.folder.pools)
             renamed = replace(every[position], name=name, path=str(path))
             self.state = replace(
                 self.state, accepted=(*every[:position], renamed, *every[position + 1 :])

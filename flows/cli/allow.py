@@ -92,7 +92,7 @@ def settings_to_allow(configs: Sequence[RunConfig | WatchConfig]) -> list[Guarde
     for config in configs:
         if isinstance(config, WatchConfig):  # lays the pools of its campaigns out in its folder
             folder = config.campaign.runtime.artifacts.absolute() / WATCHES / config.name
-            pools = WatchFolder(folder).pool(config.name).parent
+            pools = WatchFolder(folder).pools
             wanted.append(GuardedSetting("data.pool", f"{pools}/", _known()["data.pool"]))
         else:
             wanted += [

@@ -17,6 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from dpal.config.campaign import RuntimeConfig
 from dpal.data.inbox.folder import Inbox
+from dpal.data.inbox.linked_pool import link_pool
 from dpal.data.inbox.state import Stage, WatchFolder
 from dpal.errors import ConfigError, DataError, LedgerError
 from dpal.runs import manage_data_sets
@@ -38,12 +39,16 @@ def test_the_same_content_again_is_nothing_new(watched):
 
 
 def test_a_renamed_file_keeps_its_place(watched):
+    """Also in the pool of a campaign that waits for labels."""
     config = small_watch()
-    gather(config)
+    files = [Path(one.path) for one in gather(config).accepted]
+    pool = link_pool(files, watch_folder(config).pool("waits"))
     Path("inbox/january.parquet").rename("inbox/first.parquet")
     state = gather(config)
     assert [one.name for one in state.accepted] == ["first.parquet"]
     assert not state.quarantined
+    (link,) = pool.iterdir()
+    assert link.samefile("inbox/first.parquet")
 
 
 def broken(kind: str) -> bytes | pa.Table:

@@ -38,6 +38,30 @@ def link_pool(files: Sequence[Path], folder: Path) -> Path:
     return folder
 
 
+def follow_renamed(before: Path, now: Path, folder: Path) -> None:
+    """Points links of pools that were made before at a file that has another name now.
+
+    A campaign may wait for its labels, and reads its pool again when they come.
+
+    Args:
+      before: where the file was, as links say it.
+      now: where it is.
+      folder: of the pools, each a folder of links.
+
+    Raises:
+      StorageError: the folder cannot be written.
+    """
+    try:
+        for link in folder.glob("*/*"):
+            if link.is_symlink() and link.readlink() == before:
+                beside = folder / f".{link.name}"
+                beside.unlink(missing_ok=True)
+                beside.symlink_to(now)
+                beside.replace(link)
+    except OSError as error:
+        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
+
+
 def name_hashes(source: Source) -> NameHashes:
     """64-bit hashes of the ids of a source, of use in this process only."""
     empty = np.zeros(0, np.uint64)

@@ -167,7 +167,12 @@ class WatchFolder:
 
     def pool(self, campaign: str) -> Path:
         """A folder of links to the files of a campaign's pool, in their order."""
-        return self.root / "pools" / campaign
+        return self.pools / campaign
+
+    @property
+    def pools(self) -> Path:
+        """Where the pools of all campaigns are."""
+        return self.root / "pools"
 
     def read(self) -> WatchState:
         """Reads what the watch remembers; nothing before its first look.
