@@ -54,7 +54,7 @@ from tests.scale.ledger_entries import in_own_process
 WIDTH, CLASSES = 32, 10
 PART = 1000  # one record of so many is selected
 _GROUP = 2**18  # rows of a row group
-_ROUNDS = 3
+_ROUNDS = 5
 _VALIDATION = 10_000  # records of the set that figures are measured on
 _KIB = 1024
 
