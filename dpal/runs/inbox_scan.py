@@ -13,6 +13,7 @@ import numpy as np
 from dpal.canonical import file_digest
 from dpal.config.validation import require_public
 from dpal.config.watch import WatchConfig
+from dpal.data.importing.same_columns import first_imported, require_same_columns
 from dpal.data.inbox.folder import (
     FileObservation,
     Inbox,
@@ -30,7 +31,7 @@ from dpal.data.inbox.quarantine import free_place, put_away
 from dpal.data.inbox.state import Accepted, Quarantined, WatchFolder, WatchState
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.known_records import owners_in
-from dpal.data.sources import Source
+from dpal.data.sources import Content, Source
 from dpal.errors import DataError
 from dpal.ledger.data_set_accounts import DataSet
 from dpal.runs.labelers import NamedLabeler, labeler_of
@@ -144,13 +145,20 @@ class InboxScan:
             records, names = self._examine(name, path, validation, earlier)
         except DataError as error:
             reason, detail = (
-                said.replace(str(path), name) for said in (str(error), error.for_owner())
+                self._by_names(said.replace(str(path), name))
+                for said in (str(error), error.for_owner())
             )
             return self._quarantine(name, digest, reason, detail)
         self._names = np.concatenate([earlier, names])
         accepted = Accepted(name=name, path=str(path), digest=digest, records=records)
         self.state = replace(self.state, accepted=(*self.state.accepted, accepted))
         return True
+
+    def _by_names(self, said: str) -> str:
+        """A message in which accepted files have their names in the folder."""
+        for file in self.state.accepted:
+            said = said.replace(file.path, file.name)
+        return said
 
     def _is_repeat(self, name: str, path: Path, digest: str) -> bool:
         """Whether the same content was accepted before; a renamed file keeps its place."""
@@ -182,6 +190,9 @@ class InboxScan:
                     f"{name} and {first.name} differ in columns or class names; files of one pool "
                     "need the same id, content, label and split columns"
                 )
+            if source.content is Content.FEATURES:
+                imported = first_imported(Path(file.path) for file in self.state.accepted)
+                require_same_columns([path] if imported is None else [imported, path])
         if source.label_column is None:
             source = replace(source, task=validation.task)
         holds = inspect(source)

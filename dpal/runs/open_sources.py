@@ -11,6 +11,7 @@ from dpal.config.data import ContentChoice
 from dpal.config.improvement_start import PublicDataConfig
 from dpal.config.validation import held_out_share
 from dpal.data.held_out import HeldOutShare
+from dpal.data.importing.same_columns import require_same_columns
 from dpal.data.parquet import schema_of
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
@@ -26,9 +27,22 @@ def open_sources(config: CampaignConfig) -> tuple[Source, Source]:
     """Looks at the files of a campaign: the pool and the validation set.
 
     Raises:
-      DataError: a file is missing or not of a kind that is read.
+      DataError: a file is missing or not of a kind that is read, or columns became other numbers
+        in one than in another.
     """
-    return open_pool_alone(config), open_validation(config)
+    pool, validation = open_pool_alone(config), open_validation(config)
+    require_alike(pool, validation)
+    return pool, validation
+
+
+def require_alike(*sources: Source) -> None:
+    """Requires that the numbers of records mean the same in all files of some sources.
+
+    Raises:
+      DataError: columns became other numbers in one file than in another.
+    """
+    tables = [source for source in sources if source.content is Content.FEATURES]
+    require_same_columns(path for source in tables for path in source.paths)
 
 
 def open_pool_alone(config: CampaignConfig) -> Source:

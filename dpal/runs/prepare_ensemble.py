@@ -41,7 +41,7 @@ from dpal.runs.accounts_of_earlier_versions import charged_by_answers, earlier_b
 from dpal.runs.devices import require_device
 from dpal.runs.ensemble_data_set_holds import find_start, owner_of_ballots, shares_of_votes
 from dpal.runs.model_description import describe_model
-from dpal.runs.open_sources import open_public
+from dpal.runs.open_sources import open_public, require_alike
 from dpal.runs.plan_new_campaign import require_unregistered
 from dpal.runs.prepare_campaign import open_data
 from dpal.runs.progress_logging import notify
@@ -219,6 +219,7 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     if start.dataset is None and not start.begun:
         compared = require_unregistered(config.runtime, opened.pool)
     public = replace(open_public(reading, config.public), task=opened.spec.model.task)
+    require_alike(opened.pool, opened.validation, public)
     if not start.begun:
         require_unregistered(config.runtime, public)
     tuning = None
@@ -228,6 +229,7 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
         if config.teachers.tuning is not None:
             section = config.public.model_copy(update={"pool": config.teachers.tuning})
             tuning = open_public(reading, section)
+            require_alike(opened.pool, opened.validation, public, tuning)
             if not start.begun:
                 require_unregistered(config.runtime, tuning)
             if not inspect(tuning, on_rows=bar.update).fully_labeled:

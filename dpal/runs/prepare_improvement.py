@@ -34,7 +34,7 @@ from dpal.runs.improvement_start_model import (
     training_settings,
 )
 from dpal.runs.labelers import labeler_of
-from dpal.runs.open_sources import open_public
+from dpal.runs.open_sources import open_public, require_alike
 from dpal.runs.plan_new_campaign import (
     CampaignStart,
     holds_a_plan,
@@ -263,6 +263,8 @@ def _open_public(config: PublicConfig, start: StartModel) -> tuple[Source, int]:
     public = open_public(start.reading, config.public)
     if public.label_column is None:
         public = replace(public, task=start.spec.task)
+    private = () if start.private is None else (start.private,)
+    require_alike(*private, start.validation, public)
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
         held = inspect(public, on_rows=bar.update)
         require_match(held, inspect(start.validation, on_rows=bar.update))

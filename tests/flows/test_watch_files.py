@@ -16,6 +16,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from dpal.config.campaign import RuntimeConfig
+from dpal.data.importing.recipe import RECIPE
+from dpal.data.importing.settings import ImportSettings
+from dpal.data.importing.write_pool import import_source
 from dpal.data.inbox.folder import Inbox
 from dpal.data.inbox.linked_pool import link_pool
 from dpal.data.inbox.state import Stage, WatchFolder
@@ -101,6 +104,27 @@ REASONS = {
     "strange label": "labels above 2",
     "texts as labels": "whole class",
 }
+
+
+def test_a_file_whose_columns_became_other_numbers_is_put_away(watched, tmp_path):
+    """One that was imported in another way than what was accepted before."""
+    config = small_watch()
+    table = pq.read_table("inbox/january.parquet")
+    for name, scale in (("january", 1), ("march", 50)):
+        rows = [f"r{k},{k * scale},{['no', 'yes'][k % 2]}" for k in range(100)]
+        source = tmp_path / f"{name}.csv"
+        source.write_text("\n".join(["id,weight,label", *rows]) + "\n", encoding="utf-8")
+        import_source(source, source.with_suffix(".parquet"), ImportSettings(held_out=0.3))
+        told = {RECIPE: pq.read_schema(source.with_suffix(".parquet")).metadata[RECIPE]}
+        if name == "march":
+            table = pq.read_table(write_blobs(Path("f.parquet"), 100, seed=8, prefix="f"))
+        told |= table.schema.metadata or {}
+        pq.write_table(table.replace_schema_metadata(told), f"inbox/{name}.parquet")
+    state = gather(config)
+    assert [file.name for file in state.accepted] == ["january.parquet"]
+    [put_away] = state.quarantined
+    assert put_away.name == "march.parquet" and "--like" in put_away.reason
+    assert str(watched) not in put_away.reason
 
 
 def test_what_cannot_be_used_is_put_away_and_the_rest_goes_on(watched):
