@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpal.data.hash_runs import Rows
 from dpal.data.inspect_rows import SEEN, Inventory, RowHashes
 from dpal.data.known_records import COINCIDENCE
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.labels import Task
 
@@ -51,6 +52,25 @@ def require_numbering(pool: Inventory, validation: Inventory, *, names: int) -> 
             f"class_names names {names} classes, 0 to {names - 1}, and there are labels above "
             "that; name all classes, or correct the labels"
         )
+
+
+def require_same_names(pool: Source, other: Source) -> None:
+    """Requires that a class has the same name in both, where both name it.
+
+    Args:
+      pool: what is learned from, or measured on.
+      other: a validation set, or other records whose labels mean the same classes.
+
+    Raises:
+      DataError: a number stands for one class in one of them and for another in the other.
+    """
+    pairs = zip(pool.class_names, other.class_names, strict=False)
+    for number, (one, two) in enumerate(pairs):
+        if one != two:
+            raise DataError(
+                f"class {number} is {one!r} in {pool.name} and {two!r} in {other.name}; bring the "
+                "classes of both to one order (dpal import does so with --like), labels with them"
+            )
 
 
 def class_remarks(

@@ -26,6 +26,7 @@ from dpal.data.importing.same_columns import require_same_columns
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.parquet import schema_of
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
+from dpal.data.validation_checks import require_same_names
 from dpal.errors import ConfigError, DataError
 from dpal.features.extractors import feature_width, scattered_width, text_feature_width
 from dpal.features.library_backbones import TRANSFORMERS_IMAGE, TRANSFORMERS_TEXT, all_backbones
@@ -130,6 +131,7 @@ def look_at(
     judged = open_source(validation or pool, Role.VALIDATION, label_column=label_column)
     if source.content is Content.FEATURES:
         require_same_columns((*source.paths, *judged.paths))
+    require_same_names(source, judged)
     shares = validation is None and not source.has_split
     grouped = group_column is not None and group_column in schema.names
     has_groups = grouped and _has_groups(source, judged, str(group_column))

@@ -32,6 +32,7 @@ from dpal.data.inbox.state import Accepted, Quarantined, WatchFolder, WatchState
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.known_records import owners_in
 from dpal.data.sources import Content, Source
+from dpal.data.validation_checks import require_same_names
 from dpal.errors import DataError
 from dpal.ledger.data_set_accounts import DataSet
 from dpal.runs.labelers import NamedLabeler, labeler_of
@@ -182,7 +183,8 @@ class InboxScan:
         Raises:
           DataError: it cannot.
         """
-        source = self._source(path)
+        source, judged = open_sources(self.config.campaign_on(_NAME, path))
+        require_same_names(source, judged)
         if self.state.accepted:
             first = self.state.accepted[0]
             if _kind(self._source(Path(first.path))) != _kind(source):

@@ -35,6 +35,7 @@ from dpal.data.validation_checks import (
     class_remarks,
     require_numbering,
     require_other_records,
+    require_same_names,
     scale_remarks,
 )
 from dpal.errors import ConfigError, DataError
@@ -161,6 +162,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
     remarks: tuple[str, ...] = ()
     held = None if begins else folder.read_record().get("config", {}).get("privacy", {})
     if seen[0] and seen[1]:
+        require_same_names(pool, validation)
         require_numbering(pool_holds, validation_holds, names=len(class_names))
         require_other_records(*seen, names=(pool.name, validation.name), protected=protected)
         remarks = class_remarks(pool_holds, validation_holds, class_names)

@@ -23,6 +23,7 @@ from dpal.data.ballot_files import read_budgets
 from dpal.data.inspect_rows import inspect, require_apart, require_match
 from dpal.data.partitions import named_teachers, require_groups, require_parts
 from dpal.data.sources import Source
+from dpal.data.validation_checks import require_same_names
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL, PhaseFolder
 from dpal.labels import Task
@@ -221,6 +222,8 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     public = replace(open_public(reading, config.public), task=opened.spec.model.task)
     require_alike(opened.pool, opened.validation, public)
     if not start.begun:
+        require_same_names(opened.pool, public)
+        require_same_names(opened.validation, public)
         require_unregistered(config.runtime, public)
     tuning = None
     with tqdm(desc="checking public data", unit="rec", disable=None, leave=False) as bar:
@@ -231,6 +234,7 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
             tuning = open_public(reading, section)
             require_alike(opened.pool, opened.validation, public, tuning)
             if not start.begun:
+                require_same_names(opened.validation, tuning)
                 require_unregistered(config.runtime, tuning)
             if not inspect(tuning, on_rows=bar.update).fully_labeled:
                 raise DataError.before_release(

@@ -14,6 +14,7 @@ from dpal.config.improvement import PublicConfig
 from dpal.config.validation import require_public
 from dpal.data.inspect_rows import inspect, require_apart, require_match
 from dpal.data.sources import Source
+from dpal.data.validation_checks import require_same_names
 from dpal.errors import ConfigError, DataError, LedgerError, ParameterError
 from dpal.files.artifacts import CampaignFolder
 from dpal.planning.campaign_spec import CampaignSpec
@@ -265,6 +266,8 @@ def _open_public(config: PublicConfig, start: StartModel) -> tuple[Source, int]:
         public = replace(public, task=start.spec.task)
     private = () if start.private is None else (start.private,)
     require_alike(*private, start.validation, public)
+    for learned in (*private, start.validation):
+        require_same_names(learned, public)
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
         held = inspect(public, on_rows=bar.update)
         require_match(held, inspect(start.validation, on_rows=bar.update))

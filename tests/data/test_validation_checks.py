@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,8 +11,13 @@ import pytest
 
 from dpal.data import hash_runs
 from dpal.data.inspect_rows import Inventory, RowHashes, inspect
-from dpal.data.sources import Role, Source, open_source
-from dpal.data.validation_checks import class_remarks, require_numbering, require_other_records
+from dpal.data.sources import Content, Role, Source, open_source
+from dpal.data.validation_checks import (
+    class_remarks,
+    require_numbering,
+    require_other_records,
+    require_same_names,
+)
 from dpal.errors import DataError
 from dpal.labels import Task
 from tests.conftest import owner_reads, write_blobs
@@ -72,6 +79,25 @@ def test_labels_that_do_not_run_from_0_are_refused(pool, validation, names, sent
 )
 def test_classes_may_be_missing(pool, validation, names):
     require_numbering(holding(*pool), holding(*validation), names=names)
+
+
+def naming(*names: str) -> Source:
+    return Source(
+        paths=(Path("p.parquet"),),
+        role=Role.POOL,
+        content=Content.FEATURES,
+        label_column="label",
+        has_split=False,
+        class_names=names,
+    )
+
+
+def test_a_class_has_one_name_where_both_files_name_it():
+    for names in [("no", "yes"), ("no",), ()]:
+        require_same_names(naming("no", "yes"), naming(*names))
+        require_same_names(naming(*names), naming("no", "yes"))
+    with pytest.raises(DataError):
+        require_same_names(naming("no", "yes"), naming("yes", "no"))
 
 
 def test_several_labels_have_no_numbers():

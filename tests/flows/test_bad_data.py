@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.errors import DataError, ParameterError
+from dpal.runs.first_settings import look_at
 from dpal.runs.prepare_campaign import open_data
 from tests.conftest import write_config
 from tests.data.bombs import png
@@ -92,6 +93,17 @@ def its_own_validation() -> None:
     pq.write_table(pq.read_table("pool.parquet").slice(0, 300), "validation.parquet")
 
 
+def named(role: str, *names: str) -> None:
+    table = pq.read_table(f"{role}.parquet")
+    told = {"class_names": json.dumps(names)}
+    pq.write_table(table.replace_schema_metadata(told), f"{role}.parquet")
+
+
+def classes_in_other_orders() -> None:
+    named("pool", "red", "green", "blue")
+    named("validation", "red", "blue", "green")
+
+
 WRONG = [
     (integer_ids, ("column 'id' of pool file", "whole numbers", "write them")),
     (renamed_labels, ("validation file", "no column 'label'", "mean 'target'? set data.label_col")),
@@ -143,7 +155,17 @@ def test_classes_of_one_file_alone_are_said_to_who_plans(place):
     assert remark in said
 
 
-@pytest.mark.parametrize("spoil", [its_own_validation, labels_from_one])
+def test_classes_of_both_files_are_in_one_order(place, small):
+    classes_in_other_orders()
+    with pytest.raises(DataError):
+        open_data(small())
+    with pytest.raises(DataError):
+        look_at(Path("pool.parquet"), Path("validation.parquet"))
+    named("validation", "red", "green", "blue")
+    assert open_data(small()).class_names == ("red", "green", "blue")
+
+
+@pytest.mark.parametrize("spoil", [its_own_validation, labels_from_one, classes_in_other_orders])
 def test_what_was_begun_goes_on(place, small, spoil):
     """Campaigns that an earlier version began on such files are not stopped half way."""
     spoil()

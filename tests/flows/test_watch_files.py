@@ -127,6 +127,18 @@ def test_a_file_whose_columns_became_other_numbers_is_put_away(watched, tmp_path
     assert str(watched) not in put_away.reason
 
 
+def test_a_file_that_names_classes_in_another_order_than_the_validation_set_is_put_away(watched):
+    for place, names in (
+        ("validation.parquet", '["a", "b", "c"]'),
+        ("inbox/january.parquet", '["a", "c", "b"]'),
+    ):
+        table = pq.read_table(place).replace_schema_metadata({"class_names": names})
+        pq.write_table(table, place)
+    state = gather(small_watch())
+    assert not state.accepted
+    assert [file.name for file in state.quarantined] == ["january.parquet"]
+
+
 def test_what_cannot_be_used_is_put_away_and_the_rest_goes_on(watched):
     config = small_watch()
     gather(config)
