@@ -38,5 +38,6 @@ def require_same_columns(paths: Iterable[Place]) -> None:
             raise DataError(
                 f"the columns of {path} became numbers in another way than those of {first}, so "
                 "that the same number means another value there; import it again from its source "
-                f"with --like {first}, and begin anew what has learned from both"
+                f"with --like {first} (of one pool, with --split where that one has it), and begin "
+                "anew what has learned from both"
             )
