@@ -113,8 +113,7 @@ def follow_campaign(config: WatchConfig) -> None:
     last = state.last
     if last is None or last.stage not in (Stage.STARTED, Stage.STOPPED):
         return
-    current = watched_runs.basis(config, state, registered_data_set(config))
-    now = watched_runs.follow_flow_run(folder, last, current=current)
+    now = watched_runs.follow_flow_run(config, folder, last)
     if now != last:
         folder.write(state.with_run(now))
         notify(f"campaign {now.name} is {now.stage}" + (f": {now.said}" if now.said else ""))
@@ -152,7 +151,7 @@ def start_campaign(config: WatchConfig) -> CampaignConfig | None:
         or (last.stage is Stage.STARTED and last.flow_run)
     ):
         return None
-    campaign = watched_runs.settings_of(folder, last)
+    campaign = watched_runs.current_settings(config, folder, last)
     if watched_runs.is_running_here(campaign):
         notify(f"campaign {last.name} is being run by another process of this machine")
         return None

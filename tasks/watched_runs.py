@@ -15,10 +15,17 @@ from prefect.states import Scheduled
 
 from dpal.canonical import digest
 from dpal.config.campaign import CampaignConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.config.watch import WatchConfig
 from dpal.data.inbox.linked_pool import link_pool
 from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchState
-from dpal.errors import CampaignBusy, DataBudgetExceeded, ParameterError, PlanRejected
+from dpal.errors import (
+    CampaignBusy,
+    ConfigError,
+    DataBudgetExceeded,
+    ParameterError,
+    PlanRejected,
+)
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.data_set_accounts import DataSet
@@ -29,10 +36,12 @@ from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.plan_and_phase_tables import promise
 from dpal.reports.validation_figures import percent
 from dpal.runs.absolute_paths import Config, with_absolute_paths
-from dpal.runs.kinds import CAMPAIGN, RunKind
+from dpal.runs.devices import require_device
+from dpal.runs.kinds import CAMPAIGN, RunKind, parse_as
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.plan_new_campaign import CampaignStart
 from dpal.runs.prepare_campaign import open_data, plan_opened
+from dpal.runs.store_sync import require_store_for_workers
 from tasks.await_prefect_server import has_server
 
 DEPLOYMENT = f"{CAMPAIGN.name}/{CAMPAIGN.name}"
@@ -71,10 +80,15 @@ def next_run(
         basis=basis(config, state, dataset),
     )
     try:
+        _require_runnable(campaign.runtime)
+    except (ConfigError, ParameterError) as error:
+        # Based on nothing, so that each look asks again: a device or a deployment may come.
+        return replace(run, stage=Stage.REFUSED, said=str(error), basis="")
+    try:
         start = plan_opened(campaign, open_data(campaign))
     except (DataBudgetExceeded, PlanRejected, ParameterError) as error:
         return replace(run, stage=Stage.REFUSED, said=str(error))
-    write_text(folder.settings(name), campaign.model_dump_json(indent=1) + "\n")
+    _write_settings(folder, campaign)
     return replace(run, plan=_in_words(start, start_from))
 
 
@@ -100,6 +114,27 @@ def settings_of(folder: WatchFolder, run: WatchedCampaign) -> CampaignConfig:
     return CampaignConfig.model_validate_json(text)
 
 
+def current_settings(
+    config: WatchConfig, folder: WatchFolder, run: WatchedCampaign
+) -> CampaignConfig:
+    """The settings that a campaign begins or goes on with: as planned, where the watch says now.
+
+    As for `dpal run` with a changed file, `runtime` may be another one each time: it decides no
+    plan, and a refusal because of it can be mended. They are on disk when this returns.
+
+    Raises:
+      ConfigError: what was planned cannot be run so.
+    """
+    planned = settings_of(folder, run)
+    now = in_any_folder(config.campaign_on(run.name, folder.pool(run.name)))
+    if now.runtime == planned.runtime:
+        return planned
+    runtime = {"runtime": now.runtime.model_dump(mode="json")}
+    campaign: CampaignConfig = parse_as(CAMPAIGN, planned.model_dump(mode="json") | runtime)
+    _write_settings(folder, campaign)
+    return campaign
+
+
 def in_any_folder(config: Config) -> Config:
     """The same settings for a process that works in another folder."""
     runtime = config.runtime
@@ -109,15 +144,17 @@ def in_any_folder(config: Config) -> Config:
     )
 
 
-def follow_flow_run(folder: WatchFolder, run: WatchedCampaign, *, current: str) -> WatchedCampaign:
+def follow_flow_run(
+    config: WatchConfig, folder: WatchFolder, run: WatchedCampaign
+) -> WatchedCampaign:
     """How far a started campaign is.
 
     Args:
+      config: of the watch.
       folder: the watch's own files.
       run: as it was.
-      current: digest of what a plan would be based on now.
     """
-    campaign = settings_of(folder, run)
+    campaign = current_settings(config, folder, run)
     root = CampaignFolder(campaign.runtime.artifacts / run.name)
     with closing(open_ledger(campaign.runtime, create=False)) as store:
         own = store.entries(run.name)
@@ -144,7 +181,7 @@ def follow_flow_run(folder: WatchFolder, run: WatchedCampaign, *, current: str) 
     message = (flow_run.state.message if flow_run and flow_run.state else "") or ""
     if EntryKind.HOLD not in kinds:
         said = f"its flow run was {word} before anything was held or released: {message}"
-        return replace(run, stage=Stage.REFUSED, said=said, basis=current)
+        return replace(run, stage=Stage.REFUSED, said=said)
     said = (
         f"its flow run is {word} ({message}); retry it on its page or go on with: dpal run "
         f"{folder.settings(run.name)}; or end it: dpal end {root.root}. New files wait until then"
@@ -181,16 +218,33 @@ def request_flow_run(
     """Asks for a flow run of a campaign; asking again, after a crash, is the same one."""
     attempt = run.attempt + 1
     values = campaign.model_dump(mode="json")
+    planned = {name: value for name, value in values.items() if name != "runtime"}
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run_from_deployment(
             deployment,
             parameters={"config": values},
             state=Scheduled(),
             name=run.name,
-            idempotency_key=f"watch-{run.name}-{digest(values)[:16]}-{attempt}",
+            idempotency_key=f"watch-{run.name}-{digest(planned)[:16]}-{attempt}",
         )
     said = "given to the workers"
     return replace(run, stage=Stage.STARTED, attempt=attempt, flow_run=str(flow_run.id), said=said)
+
+
+def _require_runnable(runtime: RuntimeConfig) -> None:
+    """Requires what a campaign is refused without once it has begun.
+
+    Raises:
+      ConfigError: its store may not hold what workers need.
+      ParameterError: it would train on this machine, which lacks the device.
+    """
+    require_store_for_workers(runtime)
+    if campaign_deployment() is None:
+        require_device(runtime)
+
+
+def _write_settings(folder: WatchFolder, campaign: CampaignConfig) -> None:
+    write_text(folder.settings(campaign.name), campaign.model_dump_json(indent=1) + "\n")
 
 
 def _flow_run(identity: str) -> FlowRun | None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
+from uuid import uuid4
 
 import pytest
+import torch
+from prefect.client.schemas.objects import FlowRun
+from prefect.states import Failed
 
 from dpal.data.inbox.state import WatchFolder
 from dpal.ledger.folder_lock import leading_process
-from tasks.watch import start_campaign
+from tasks.watch import start_campaign, watch_folder
+from tasks.watched_runs import request_flow_run, settings_of
 from tests.conftest import write_blobs
 from tests.flows.watching import (
     end_early,
@@ -21,6 +28,8 @@ from tests.flows.watching import (
     small_watch,
     spend,
 )
+
+_NO_DEVICE = {"device": "cuda:63"}
 
 
 def participation(plan: str) -> dict[int, int]:
@@ -91,6 +100,67 @@ def test_a_campaign_that_another_process_runs_is_left_to_it(watched, heard):
     started = start_campaign.fn(config)
     assert started is not None
     assert started.name == "clinic-0001"
+
+
+def test_a_campaign_goes_on_as_it_was_planned_and_where_the_watch_says_now(watched):
+    state = look(small_watch())
+    changed = small_watch(campaign__runtime__physical_batch=8, campaign__privacy__epsilon=3.0)
+    going_on = start_campaign.fn(changed)
+    assert going_on is not None
+    assert (going_on.runtime.physical_batch, going_on.privacy.epsilon) == (8, 5.0)
+    assert settings_of(watch_folder(changed), last_run(state)) == going_on
+
+
+@pytest.mark.parametrize(
+    "runtime", [_NO_DEVICE, {"store": "memory://dpal", "training_pool": "gpu"}]
+)
+def test_what_cannot_run_is_refused_before_it_begins_until_its_runtime_is_mended(watched, runtime):
+    refused = last_run(look(small_watch(campaign__runtime=runtime)))
+    assert (refused.name, refused.stage) == ("clinic-0001", "refused")
+    mended = last_run(look(small_watch()))
+    assert (mended.name, mended.stage) == ("clinic-0001", "started")
+
+
+def test_a_campaign_begins_once_its_device_is_there(watched, monkeypatch):
+    config = small_watch(campaign__runtime=_NO_DEVICE)
+    assert last_run(look(config)).stage == "refused"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 64)
+    assert last_run(look(config)).stage == "started"
+
+
+def test_what_workers_run_needs_no_device_where_the_watch_is(watched, monkeypatch):
+    monkeypatch.setattr("tasks.watched_runs.campaign_deployment", uuid4)
+    monkeypatch.setattr("tasks.watched_runs.request_flow_run", lambda run, *_: run)
+    assert last_run(look(small_watch(campaign__runtime=_NO_DEVICE))).stage == "planned"
+
+
+def test_asking_again_is_the_same_flow_run_wherever_the_campaign_is_to_run(watched, monkeypatch):
+    config, client = small_watch(), MagicMock()
+    run = last_run(look(config))
+    monkeypatch.setattr("tasks.watched_runs.get_client", client)
+    for physical_batch in (8, 16):
+        changed = small_watch(campaign__runtime__physical_batch=physical_batch)
+        campaign = start_campaign.fn(changed)
+        request_flow_run(run, campaign, uuid4())
+    asked = client().__enter__().create_flow_run_from_deployment.call_args_list
+    assert len({call.kwargs["idempotency_key"] for call in asked}) == 1
+    assert (
+        len({call.kwargs["parameters"]["config"]["runtime"]["physical_batch"] for call in asked})
+        == 2
+    )
+
+
+def test_settings_that_were_mended_before_a_refusal_was_seen_are_tried(watched, monkeypatch):
+    config = small_watch()
+    state = look(config)
+    asked_for = replace(last_run(state), flow_run=str(uuid4()))
+    watch_folder(config).write(state.with_run(asked_for))
+    failed = FlowRun(flow_id=uuid4(), state=Failed())
+    monkeypatch.setattr("tasks.watched_runs.has_server", lambda: True)
+    monkeypatch.setattr("tasks.watched_runs.campaign_deployment", lambda: None)
+    monkeypatch.setattr("tasks.watched_runs._flow_run", lambda identity: failed)
+    run = last_run(look(small_watch(campaign__runtime__physical_batch=8)))
+    assert (run.name, run.stage, run.flow_run) == ("clinic-0001", "started", "")
 
 
 @pytest.mark.slow

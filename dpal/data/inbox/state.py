@@ -93,7 +93,8 @@ class WatchedCampaign:
       plan: what it was planned to be, in words.
       said: what else there is to say about it.
       flow_run: the Prefect flow run's id; empty where it runs in a watching process.
-      basis: of a refusal, digest of what it was based on: once that changes, it is planned anew.
+      basis: of a refusal, digest of what it was based on: once that changes, it is planned anew;
+        empty where every look plans it anew.
     """
 
     name: str
@@ -162,7 +163,7 @@ class WatchFolder:
         return self.root / "quarantine"
 
     def settings(self, campaign: str) -> Path:
-        """The settings that a campaign was planned with."""
+        """The settings that a campaign was planned with; where it runs, as it last went on."""
         return self.root / "campaigns" / f"{campaign}.json"
 
     def pool(self, campaign: str) -> Path:
