@@ -120,16 +120,18 @@ def current_settings(
     """The settings that a campaign begins or goes on with: as planned, where the watch says now.
 
     As for `dpal run` with a changed file, `runtime` may be another one each time: it decides no
-    plan, and a refusal because of it can be mended. They are on disk when this returns.
+    plan, and a refusal because of it can be mended. The ledger stays, as it holds what the campaign
+    has begun. They are on disk when this returns.
 
     Raises:
       ConfigError: what was planned cannot be run so.
     """
     planned = settings_of(folder, run)
-    now = in_any_folder(config.campaign_on(run.name, folder.pool(run.name)))
-    if now.runtime == planned.runtime:
+    now = in_any_folder(config.campaign_on(run.name, folder.pool(run.name))).runtime
+    now = now.model_copy(update={"ledger": planned.runtime.ledger})
+    if now == planned.runtime:
         return planned
-    runtime = {"runtime": now.runtime.model_dump(mode="json")}
+    runtime = {"runtime": now.model_dump(mode="json")}
     campaign: CampaignConfig = parse_as(CAMPAIGN, planned.model_dump(mode="json") | runtime)
     _write_settings(folder, campaign)
     return campaign
@@ -218,17 +220,22 @@ def request_flow_run(
     """Asks for a flow run of a campaign; asking again, after a crash, is the same one."""
     attempt = run.attempt + 1
     values = campaign.model_dump(mode="json")
-    planned = {name: value for name, value in values.items() if name != "runtime"}
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run_from_deployment(
             deployment,
             parameters={"config": values},
             state=Scheduled(),
             name=run.name,
-            idempotency_key=f"watch-{run.name}-{digest(planned)[:16]}-{attempt}",
+            idempotency_key=request_key(run, campaign),
         )
     said = "given to the workers"
     return replace(run, stage=Stage.STARTED, attempt=attempt, flow_run=str(flow_run.id), said=said)
+
+
+def request_key(run: WatchedCampaign, campaign: CampaignConfig) -> str:
+    """What Prefect knows the next request for a campaign by, wherever that is to run."""
+    planned = campaign.model_dump(mode="json", exclude={"runtime"})
+    return f"watch-{run.name}-{digest(planned)[:16]}-{run.attempt + 1}"
 
 
 def _require_runnable(runtime: RuntimeConfig) -> None:

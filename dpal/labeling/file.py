@@ -1,10 +1,10 @@
 """A person answers: query.csv goes out, labels.csv comes in.
 
 The column `label` takes a class number or name; a name alone where classes are called by numbers,
-as ratings are. Where a record may have several labels it
-takes all that apply, separated by semicolons ("3;7", "rain;dusk"), and `none` where none
-does: an empty cell is a record that nobody has looked at yet, in either case. Ids and texts
-are written so that no spreadsheet computes them, and ids are read back so.
+as ratings are. Where a record may have several labels it takes all that apply, separated by
+semicolons ("3;7", "rain;dusk"), and `none` where none does: an empty cell is a record that nobody
+has looked at yet, in either case. Ids and texts are written so that no spreadsheet computes them,
+and ids are read back so.
 
 Several people may label one record: with a column `annotator`, an id has a row of each. What they
 said is merged before anything is trained, and a record has one label and one contribution.
@@ -13,7 +13,7 @@ said is merged before anything is trained, and a record has one label and one co
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -241,11 +241,24 @@ def _rows(path: Path) -> list[tuple[int, str, str, str]]:
     """Row number, id, label, and who gave it; nobody where the file has no such column."""
     if not path.is_file():
         raise LabelError(f"{path} does not exist; fill in query.csv and pass its path")
+    rows: list[tuple[int, str, str, str]] = []
+    longer: list[int] = []
     before = csv.field_size_limit(_LONGEST_CELL)
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.reader(stream)
+            header = next(reader, [])
+            places = _places(path, header)
             # A text may have several lines: rows are counted as a spreadsheet does.
-            table = list(enumerate(csv.reader(stream), start=1))
+            for number, cells in enumerate(reader, start=2):
+                if any(cells[len(header) :]):
+                    longer.append(number)
+                elif cells:  # and no empty line
+                    whole = [*cells, *[""] * len(header)]
+                    name, label, who = (
+                        whole[places[column]] if column in places else "" for column in _ANSWERS
+                    )
+                    rows.append((number, name, label.strip(), who.strip()))
     except (UnicodeDecodeError, csv.Error) as error:
         raise LabelError(
             f"{path} is not a CSV file in UTF-8 (a spreadsheet offers to save as one); nothing was "
@@ -253,26 +266,13 @@ def _rows(path: Path) -> list[tuple[int, str, str, str]]:
         ) from error
     finally:
         csv.field_size_limit(before)
-    header = table[0][1] if table else []
-    places = _places(path, header)
-    longer = [number for number, cells in table if any(cells[len(header) :])]
     if longer:
         raise LabelError(
             f"{path}: {{rows}} more cells than the first row; put quotes around a cell with "
             "commas, and ; between several labels, nothing was merged",
             rows=f"{_rows_named(longer)} {'has' if len(longer) == 1 else 'have'}",
         )
-    return list(_answers(table[1:], places))
-
-
-def _answers(
-    table: Sequence[tuple[int, Sequence[str]]], places: Mapping[str, int]
-) -> Iterator[tuple[int, str, str, str]]:
-    for number, cells in table:
-        if not cells:
-            continue  # an empty line
-        found = {name: cells[place] if place < len(cells) else "" for name, place in places.items()}
-        yield number, found["id"], found["label"].strip(), found.get("annotator", "").strip()
+    return rows
 
 
 def _places(path: Path, header: Sequence[str]) -> dict[str, int]:

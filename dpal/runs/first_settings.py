@@ -22,7 +22,6 @@ from dpal.config.data import BackboneConfig, DataConfig, ExtractorKind
 from dpal.data.groups import count_groups, read_groups
 from dpal.data.held_out import HeldOutShare
 from dpal.data.importing.recipe import tells_of_held_out
-from dpal.data.importing.same_columns import require_same_columns
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.parquet import schema_of
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
@@ -38,6 +37,7 @@ from dpal.planning.campaign_plan import Plan
 from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.privacy import Unit
 from dpal.runs.linear_step_and_clipping import linear_rates
+from dpal.runs.open_sources import require_alike
 
 _LEAST_RECORDS = 50
 _HELD_OUT = 0.2  # of records of which nothing says which ones are
@@ -129,8 +129,7 @@ def look_at(
     if validation is None and source.label_column is None:
         raise missing_label(schema, str(pool), label_column, "or use a file with labels")
     judged = open_source(validation or pool, Role.VALIDATION, label_column=label_column)
-    if source.content is Content.FEATURES:
-        require_same_columns((*source.paths, *judged.paths))
+    require_alike(source, judged)
     require_same_names(source, judged)
     shares = validation is None and not source.has_split
     grouped = group_column is not None and group_column in schema.names

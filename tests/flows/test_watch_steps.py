@@ -7,7 +7,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
 from uuid import uuid4
 
 import pytest
@@ -15,10 +14,11 @@ import torch
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Failed
 
+from dpal.config.watch import WatchConfig
 from dpal.data.inbox.state import WatchFolder
 from dpal.ledger.folder_lock import leading_process
 from tasks.watch import start_campaign, watch_folder
-from tasks.watched_runs import request_flow_run, settings_of
+from tasks.watched_runs import current_settings, request_key, settings_of
 from tests.conftest import write_blobs
 from tests.flows.watching import (
     end_early,
@@ -111,6 +111,13 @@ def test_a_campaign_goes_on_as_it_was_planned_and_where_the_watch_says_now(watch
     assert settings_of(watch_folder(changed), last_run(state)) == going_on
 
 
+def test_a_campaign_stays_in_the_ledger_that_it_was_planned_on(watched):
+    run = last_run(look(small_watch()))
+    changed = small_watch(campaign__runtime__ledger="postgresql://u@127.0.0.1:1/x")
+    planned = settings_of(watch_folder(changed), run)
+    assert current_settings(changed, watch_folder(changed), run) == planned
+
+
 @pytest.mark.parametrize(
     "runtime", [_NO_DEVICE, {"store": "memory://dpal", "training_pool": "gpu"}]
 )
@@ -134,20 +141,19 @@ def test_what_workers_run_needs_no_device_where_the_watch_is(watched, monkeypatc
     assert last_run(look(small_watch(campaign__runtime=_NO_DEVICE))).stage == "planned"
 
 
-def test_asking_again_is_the_same_flow_run_wherever_the_campaign_is_to_run(watched, monkeypatch):
-    config, client = small_watch(), MagicMock()
-    run = last_run(look(config))
-    monkeypatch.setattr("tasks.watched_runs.get_client", client)
-    for physical_batch in (8, 16):
-        changed = small_watch(campaign__runtime__physical_batch=physical_batch)
-        campaign = start_campaign.fn(changed)
-        request_flow_run(run, campaign, uuid4())
-    asked = client().__enter__().create_flow_run_from_deployment.call_args_list
-    assert len({call.kwargs["idempotency_key"] for call in asked}) == 1
-    assert (
-        len({call.kwargs["parameters"]["config"]["runtime"]["physical_batch"] for call in asked})
-        == 2
+def test_asking_again_is_the_same_flow_run_wherever_the_campaign_is_to_run(watched):
+    run = last_run(look(small_watch()))
+    here, elsewhere = (
+        current_settings(changed, watch_folder(changed), run)
+        for changed in map(on_batches_of, (8, 16))
     )
+    assert here.runtime != elsewhere.runtime
+    assert request_key(run, here) == request_key(run, elsewhere)
+    assert request_key(replace(run, attempt=1), here) != request_key(run, here)
+
+
+def on_batches_of(size: int) -> WatchConfig:
+    return small_watch(campaign__runtime__physical_batch=size)
 
 
 def test_settings_that_were_mended_before_a_refusal_was_seen_are_tried(watched, monkeypatch):

@@ -63,7 +63,7 @@ def test_several_labels_and_views():
     training = replace(TRAINING, epochs=2, shift=1)
     fine_tune(model, inputs, labels, training, task=Task.MULTI_LABEL)
     assert not torch.equal(before, weights(model))
-    with pytest.raises(ParameterError, match="augmentation.shift"):
+    with pytest.raises(ParameterError, match=r"augmentation\.shift"):
         fine_tune(build_model(SPEC), *blobs(), training, task=Task.SINGLE_LABEL)
 
 

@@ -354,7 +354,7 @@ def test_refusals_say_what_to_do() -> None:
         ("the others", MIXMATCH, inputs, labels, one[:, :4]),
         ("the others", MIXMATCH, inputs, labels, one.half()),
         ("take supervised", MIXMATCH, inputs, labels, None),
-        ("augmentation.shift", replace(SUPERVISED, shift=1), inputs, labels, None),
+        (r"augmentation\.shift", replace(SUPERVISED, shift=1), inputs, labels, None),
     ]
     for message, spec, records, answers, more in cases:
         model = build_model(SPEC)
