@@ -14,6 +14,7 @@ from dpal.data.importing.row_fields import cells_of, ids_of, rows_asked_for, spl
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.table_labels import LabelReader
+from dpal.errors import DataError
 
 
 def named_pictures(
@@ -67,14 +68,23 @@ def named_pictures(
 
 
 class _PictureFinder:
-    """Finds pictures by what a table calls them: by their path, or by their name alone."""
+    """Finds pictures by what a table calls them: by their path, or by their name alone.
+
+    Where a table names folders, as a publisher had them, a picture is not looked for in another
+    folder: who took `a/1.png` for `b/1.png` would give a record the picture of another one.
+    """
 
     def __init__(self, base: Path) -> None:
         self._base = base
         self._by_name: dict[str, Path | None] | None = None
+        self._without_folder: dict[Path, Path] = {}  # files beside the table, and their cells
 
     def find(self, value: Any) -> Path | bytes | None:
-        """The file of a picture, or its bytes where the table holds them."""
+        """The file of a picture, or its bytes where the table holds them.
+
+        Raises:
+          DataError: a file could be the picture of two rows that name different ones.
+        """
         if isinstance(value, bytes):
             return value
         if isinstance(value, Mapping):
@@ -86,8 +96,12 @@ class _PictureFinder:
         # A table may say from where its publisher had the folder: CheXpert-v1.0/train/...
         for start in range(len(parts)):
             path = self._base.joinpath(*parts[start:])
-            if ".." not in parts and path.is_file():
+            if ".." not in parts and _is_there(path):
+                if start and start == len(parts) - 1:
+                    self._require_one_cell(path, named)
                 return path
+        if len(parts) > 1:
+            return None
         if self._by_name is None:
             self._by_name = {}
             for place in filter(is_picture, self._base.rglob("*")):
@@ -95,9 +109,28 @@ class _PictureFinder:
                 self._by_name[place.name] = None if place.name in self._by_name else place
         return self._by_name.get(named.name)
 
+    def _require_one_cell(self, path: Path, named: Path) -> None:
+        other = self._without_folder.setdefault(path, named)
+        if other != named:
+            raise DataError(
+                "rows of the table name {one} and {other}, neither folder is there, and {file} "
+                "could be the picture of either; put the pictures into the folders that the table "
+                "names",
+                one=other,
+                other=named,
+                file=path,
+            )
+
     def all_in(self, folder: str) -> list[Path]:
         """All pictures of a folder, wherever below the base its path begins."""
         for above in (self._base, self._base / "files"):
             if (above / folder).is_dir():
                 return sorted(path for path in (above / folder).iterdir() if is_picture(path))
         return []
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a cell that is longer than names of files may be
+        return False

@@ -215,3 +215,44 @@ def test_mimic_refuses_two_tables_of_a_kind_or_one_without_a_column(tmp_path, co
     (place / "mimic-cxr-2.0.0-split.csv").write_text(unpacked, encoding="utf-8")
     with pytest.raises(DataError):
         imported(place, tmp_path / "a.parquet")
+
+
+def named(place: Path, cells: list[str]) -> Path:
+    """A table that names pictures, one of which may be there."""
+    rows = [f"{cell},{'yn'[k // 2 % 2]}" for k, cell in enumerate(cells)]
+    (place / "t.csv").write_text("\n".join(["path,label", *rows]) + "\n", encoding="utf-8")
+    return place
+
+
+def some_pictures(folder: Path, count: int = 20) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    for k in range(count):
+        Image.new("L", (6, 5), k).save(folder / f"{k}.png")
+    return [f"{k}.png" for k in range(count)]
+
+
+def test_no_record_has_the_picture_of_another_folder(tmp_path):
+    """Half of what the table names was copied."""
+    names = some_pictures(tmp_path / "a")
+    place = named(tmp_path, [f"{folder}/{name}" for name in names for folder in "ba"])
+    report = imported(place, tmp_path / "p.parquet", held_out=0.3)
+    assert (sum(report.rows.values()), report.dropped) == (20, {MISSING: 20})
+    kept = [*ids(tmp_path / "p.parquet"), *ids(tmp_path / "p.parquet", "test")]
+    assert sorted(kept) == sorted(f"a/{name}" for name in names)
+
+
+def test_a_file_that_could_be_the_picture_of_two_rows_is_refused(tmp_path):
+    names = some_pictures(tmp_path, 60)
+    one = named(tmp_path, [f"/data/train/{name}" for name in names])
+    assert not imported(one, tmp_path / "p.parquet", held_out=0.3).dropped
+    both = named(tmp_path, [f"/data/{folder}/{name}" for folder in "ab" for name in names])
+    with pytest.raises(DataError) as refused:
+        imported(both, tmp_path / "q.parquet", held_out=0.3)
+    assert "0.png" not in str(refused.value) and "/data/b/0.png" in refused.value.for_owner()
+    assert not (tmp_path / "q.parquet").exists()
+
+
+def test_a_cell_that_is_no_name_of_a_file_is_a_picture_that_is_not_there(tmp_path):
+    address = "https://example.org/1.png?signed=" + "a" * 300
+    place = named(tmp_path, [*some_pictures(tmp_path), address])
+    assert imported(place, tmp_path / "p.parquet", held_out=0.3).dropped == {MISSING: 1}
