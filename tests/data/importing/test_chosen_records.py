@@ -242,10 +242,11 @@ def test_no_record_has_the_picture_of_another_folder(tmp_path):
 
 
 def test_a_file_that_could_be_the_picture_of_two_rows_is_refused(tmp_path):
-    names = some_pictures(tmp_path, 60)
-    one = named(tmp_path, [f"/data/train/{name}" for name in names])
+    place = tmp_path / "copied"
+    names = some_pictures(place, 60)
+    one = named(place, [f"/data/train/{name}" for name in names])
     assert not imported(one, tmp_path / "p.parquet", held_out=0.3).dropped
-    both = named(tmp_path, [f"/data/{folder}/{name}" for folder in "ab" for name in names])
+    both = named(place, [f"/data/{folder}/{name}" for folder in "ab" for name in names])
     with pytest.raises(DataError) as refused:
         imported(both, tmp_path / "q.parquet", held_out=0.3)
     assert "0.png" not in str(refused.value) and "/data/b/0.png" in refused.value.for_owner()
