@@ -70,6 +70,14 @@ class CampaignView:
         return end is not None and is_stopped(end.body)
 
     @property
+    def was_ended(self) -> bool:
+        """Whether somebody ended the campaign before its plan was done. Its own rule did not."""
+        held, end = self._held(), self._find(EntryKind.END, "")
+        if held is None or end is None:
+            return False
+        return not is_stopped(end.body) and not self._has_all(held)
+
+    @property
     def models(self) -> int:
         """How many models are committed."""
         names = (release.name for release in self.planned() if release.trains)
@@ -147,6 +155,10 @@ class CampaignView:
             and not self.is_ours(entry)
             for entry in entries
         )
+
+    def _has_all(self, held: dict[str, Any]) -> bool:
+        """Whether every planned release is committed."""
+        return all(self.committed(record["release"]) is not None for record in held["releases"])
 
     def _held(self) -> dict[str, Any] | None:
         entry = self._find(EntryKind.HOLD, "")

@@ -18,7 +18,6 @@ from dpal.ledger.data_set_limits import DataHold, admit, require_counted
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import require_claim
 from dpal.ledger.hold_entry import hold_body, spent_before, started_from
-from dpal.ledger.model_choice_and_stopping import is_stopped
 from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
 from dpal.ledger.release_json import release_of, release_record
 from dpal.ledger.verified_entries import EntriesSoFar
@@ -106,7 +105,7 @@ class CampaignLedger(CampaignView):
             self.store.append(
                 campaign=self.campaign, kind=EntryKind.HOLD, release="", body=admitted
             )
-        elif self._is_closed(held):
+        elif self.was_ended:
             raise self._ended()
         elif held["plan"] != plan_digest:
             raise LedgerError(
@@ -252,15 +251,6 @@ class CampaignLedger(CampaignView):
                 f"{lost} says so), and what they released is not known; put the newest copy of the "
                 "ledger back, or start another campaign on other records"
             )
-
-    def _is_closed(self, held: dict[str, Any]) -> bool:
-        """Whether somebody ended the campaign before its plan was done. Its own rule did not."""
-        end = self._find(EntryKind.END, "")
-        return end is not None and not is_stopped(end.body) and not self._has_all(held)
-
-    def _has_all(self, held: dict[str, Any]) -> bool:
-        """Whether every planned release is committed."""
-        return all(self.committed(record["release"]) is not None for record in held["releases"])
 
     def _reserve(self, release: Release, inputs: Sequence[Path]) -> Entry:
         target, record = self.target(), release_record(release)

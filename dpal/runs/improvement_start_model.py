@@ -34,6 +34,7 @@ from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ModelSpec, spec_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.runs.ended_run import was_ended
 from dpal.runs.host import host
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources, open_validation
@@ -120,6 +121,10 @@ def finished_folder(runtime: RuntimeConfig, name: str) -> CampaignFolder:
         raise DataError.before_release(
             f"start.campaign {name} is not among the campaigns of {runtime.artifacts}; see dpal "
             "status"
+        )
+    if not is_complete(folder) and was_ended(folder, runtime):
+        raise DataError.before_release(
+            f"start.campaign {name} was ended before its plan was done; name a finished campaign"
         )
     sound = (
         folder.certificate.is_file()

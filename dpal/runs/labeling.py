@@ -23,6 +23,7 @@ from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign import Campaign
 from dpal.runs.early_stopping import has_stopped
+from dpal.runs.ended_run import was_ended
 from dpal.runs.host import host
 from dpal.runs.labelers import labeler_of
 from dpal.runs.labeling_job import LabelingJob
@@ -139,6 +140,7 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
             "nothing was merged"
         )
     with lock_folder(folder.root):
+        require_not_ended(folder)
         files = open_query(folder)
         if files is not None:
             accepted = accept_labels(
@@ -155,8 +157,23 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
     raise LabelError(f"campaign {folder.name} has no open query; nothing was merged")
 
 
+def require_not_ended(folder: CampaignFolder) -> None:
+    """Requires that labels are of use to a campaign.
+
+    Raises:
+      LabelError: somebody ended it, and it trains no more.
+    """
+    if was_ended(folder):
+        raise LabelError(
+            f"campaign {folder.name} was ended before its plan was done and takes no labels; start "
+            "a new campaign, nothing was merged"
+        )
+
+
 def open_query(folder: CampaignFolder) -> PhaseFolder | None:
-    """The phase whose selection is made and whose labels are wanted."""
+    """The phase whose selection is made and whose labels are wanted; none once it was ended."""
+    if was_ended(folder):
+        return None
     for phase in folder.read_record()["plan"]["phases"]:
         files = folder.phase(phase["phase"])
         if files.selection.exists() and not files.labels.exists():

@@ -33,6 +33,7 @@ from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_or_next_best, certify_plan
 from dpal.planning.fit_plan_into_blocks import plan_within
 from dpal.privacy import Unit
+from dpal.runs.ended_run import was_ended
 from dpal.runs.host import host
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.protected_validation_overlap import measured_on, require_unmeasured
@@ -286,6 +287,11 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
     if finished:
         needed = {finished - 1, released_phase(folder), last_labeling_phase(folder)}
     lost = any(folder.phase(number).read_manifest() is None for number in needed)
+    if not is_complete(folder) and was_ended(folder, config.runtime):
+        raise DataError.before_release(
+            f"start_from names campaign {config.start_from}, which was ended before its plan was "
+            "done; name a finished campaign, or leave start_from out"
+        )
     if lost or not is_complete(folder):
         raise DataError(
             f"start_from names campaign {config.start_from}, which is not finished or lost "

@@ -88,7 +88,7 @@ def collect(
 def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
     """Takes labels from a file or a project; says whether they are all there."""
     from dpal.labeling.labeling_figures import read_labeling_figures
-    from dpal.runs.labeling import deliver_labels, open_query
+    from dpal.runs.labeling import deliver_labels, open_query, require_not_ended
     from dpal.runs.labeling_job import LabelingJob
 
     if answers is not None:
@@ -97,6 +97,7 @@ def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
         if files is not None and (figures := read_labeling_figures(files.labeling)).compared:
             _show_figures({files.root.name: figures})
         return True
+    require_not_ended(folder)
     asked, files = LabelingJob.recorded(folder), open_query(folder)
     if files is None:
         _require_wait(folder)

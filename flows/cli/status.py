@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpal.errors import CertificateError, DataError
+from dpal.errors import CertificateError, DataError, DpalError
 from dpal.reports.report import Table
 from dpal.reports.validation_figures import (
     against_best_before,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: dpal status artifacts/digits --watch"
 _FINISHED = "finished"
+_ENDED = "was ended before its plan was done"
 _SECONDS = 2.0  # between two looks
 _Rows = tuple[tuple[str, ...], ...]
 
@@ -50,7 +51,7 @@ def status(
                 out.clear()
             _show(folders, rows, artifacts)
             shown = rows
-        if not watch or all(state.startswith(_FINISHED) for *_, state in rows):
+        if not watch or all(state.startswith((_FINISHED, _ENDED)) for *_, state in rows):
             return
         time.sleep(_SECONDS)
 
@@ -69,7 +70,9 @@ def _show(folders: Sequence[CampaignFolder], rows: _Rows, artifacts: Path) -> No
         return
     columns = ("campaign", "phases", "labels, planned", "validation", "epsilon", "state")
     print_table(Table("Campaigns", columns, rows))
-    for folder in folders:
+    for folder, (*_, state) in zip(folders, rows, strict=True):
+        if state == _ENDED:
+            continue  # labels would be of no use
         query = folder.phase(len(folder.finished_phases())).query / "query.csv"
         if query.is_file():
             out.print(f"fill in {query}, then: dpal label {folder.root} {query}")
@@ -86,7 +89,8 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         except DataError as unknown:  # of a program that registers kinds of its own
             return folder.name, "-", "-", "-", f"{summary['epsilon']:.4f}", str(unknown)
         done, of = kind.use_cases().progress(folder)
-        state = _FINISHED if folder.certificate.is_file() else "unfinished; run it again"
+        state = _FINISHED if folder.certificate.is_file() else _said_of_end(folder)
+        state = state or "unfinished; run it again"
         return folder.name, f"{done}/{of}", "-", "-", f"{summary['epsilon']:.4f}", state
     try:
         shown, told = (reached(folder), _reached(folder)) if phases else ({}, "-")
@@ -98,11 +102,23 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         state = _FINISHED
     elif stopped_early(folder):
         state = f"{_FINISHED} early: the validation curve is flat"
+    elif ended := _said_of_end(folder):
+        state = ended
     elif current.query.is_dir() and not current.labels.exists():
         state = "waits for labels"
     else:
         state = "unfinished; the same `dpal run` continues it"
     return folder.name, f"{len(phases)}/{total}", labels, told, f"{spent:.4f}", state
+
+
+def _said_of_end(folder: CampaignFolder) -> str:
+    """What the ledger says of the end of a run whose plan is not done; empty where it goes on."""
+    from dpal.runs.ended_run import was_ended  # the ledger takes a second to import
+
+    try:
+        return _ENDED if was_ended(folder) else ""
+    except DpalError as trouble:  # the others are shown all the same
+        return str(trouble)
 
 
 def _reached(folder: CampaignFolder) -> str:
