@@ -29,6 +29,7 @@ Scores = NDArray[np.float64]
 Compute = Callable[[Scores], Scores]
 
 ENTROPY_CLIP = 0.8  # a public constant of the source, not read off any data
+_TINY = np.finfo(np.float64).tiny
 
 
 class Passes(StrEnum):
@@ -205,7 +206,8 @@ def _margin(probabilities: Scores) -> Scores:
 
 def _entropy(probabilities: Scores) -> Scores:
     """Share of the largest possible entropy."""
-    nats: Scores = entr(probabilities).sum(axis=-1)
+    logarithms = np.log(np.maximum(probabilities, _TINY))  # of 0 as well, where 0 is what counts
+    nats: Scores = -np.einsum("...c,...c->...", probabilities, logarithms)
     return nats / math.log(probabilities.shape[-1])
 
 

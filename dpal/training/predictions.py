@@ -33,10 +33,10 @@ def probabilities(
     model.eval()
     with torch.no_grad():
         parts = [
-            link(model(to_input(chunk.to(device))).double())[: rows.stop - rows.start]
+            model(to_input(chunk.to(device)))[: rows.stop - rows.start]
             for rows, chunk in chunks(inputs, physical_batch=physical_batch)
         ]
-    return torch.cat(parts).cpu().numpy()
+        return link(torch.cat(parts).double()).cpu().numpy()
 
 
 def at_temperature(task: Task, probabilities: Probabilities, temperature: float) -> Probabilities:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pytest import approx
+from scipy.special import entr
 
 from dpal.acquisition.scores import (
     MULTI_LABEL_SCORES,
@@ -222,3 +223,12 @@ def test_one_pass_and_one_class_tell_nothing(acquisition, shape, parameter):
 @pytest.mark.parametrize(("task", "acquisition"), ONE_PASS)
 def test_no_records_have_no_scores(task, acquisition):
     assert score(acquisition, np.empty((0, 3)), task=task).shape == (0,)
+
+
+def test_entropies_are_those_of_scipy_up_to_certainty():
+    rows = np.random.default_rng(0).dirichlet(np.full(7, 0.01), size=1000)
+    rows[0], rows[1] = np.eye(7)[3], 1 / 7
+    assert (rows < np.finfo(np.float64).tiny).any()
+    found = score(Acquisition.ENTROPY, rows, clipped=False)
+    np.testing.assert_allclose(found, entr(rows).sum(axis=1) / math.log(7), rtol=0, atol=1e-14)
+    assert found[0] == 0

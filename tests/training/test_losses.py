@@ -102,3 +102,19 @@ def test_a_label_that_is_not_known_is_not_learned():
     assert losses == [pytest.approx(fewer[0]), 0.0]
     assert grads[0] == [*map(pytest.approx, fewer_grads[0]), 0.0]
     assert grads[1] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("classes", [2, 10, 300])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_softmax_is_that_of_torch(classes, kind):
+    generator = torch.Generator().manual_seed(0)
+    rows = 100 * torch.randn(2, 64, classes, generator=generator).to(kind)
+    rows[0, 0] += 1e30  # nothing overflows
+    rows[0, 1, 0] = -torch.inf
+    rows[0, 2, 0], rows[0, 3] = torch.inf, -torch.inf  # no probabilities, there as here
+    rows[0, 4, 0] = torch.nan
+    found = probabilities_of(Task.SINGLE_LABEL)(rows)
+    assert found.dtype == kind
+    torch.testing.assert_close(
+        found, torch.softmax(rows, dim=-1), rtol=0, atol=4 * torch.finfo(kind).eps, equal_nan=True
+    )
