@@ -9,6 +9,7 @@ anybody above has to know.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,12 +134,17 @@ def schema_of(path: Place, refuse: Refuse = DataError) -> pa.Schema:
         raise refuse(
             f"{path} is not a readable Parquet file; restore it, or write it again"
         ) from error
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = named_twice(names)
     if twice is not None:
         raise refuse(
             f"{path} has {names.count(twice)} columns named {twice!r}; give each a name of its own"
         )
     return schema
+
+
+def named_twice(names: Sequence[str]) -> str | None:
+    """The first name that several columns have; None where each has its own."""
+    return next((name for name, columns in Counter(names).items() if columns > 1), None)
 
 
 def read_batches(

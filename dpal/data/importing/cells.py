@@ -45,7 +45,7 @@ def cell_text(text: str | None, declared: Collection[str] = ()) -> str | None:
     """
     if text is None or (text := text.strip()) in declared:
         return text
-    if is_missing(text):
+    if text.lower() in MISSING:
         return None
     if text.endswith(".0") and (whole := _WHOLE.fullmatch(text)):
         return "0" if whole.group(1) == "-0" else whole.group(1)
@@ -106,8 +106,8 @@ def cell_numbers(column: pa.Array) -> Floats:
     else:
         import pandas as pd
 
-        series = pd.Series(cell_texts(column), dtype=object)
-        values = pd.to_numeric(series, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        texts = np.array(cell_texts(column), dtype=object)
+        values = np.asarray(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)
 
 

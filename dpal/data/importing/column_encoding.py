@@ -221,8 +221,9 @@ class TableEncoding:
         Raises:
           DataError: a column is not there.
         """
+        there = set(cells.schema.names)  # made anew whenever it is asked for
         for column in self.columns:
-            if column.name not in cells.schema.names:
+            if column.name not in there:
                 shown = (name for name in cells.schema.names if not name.startswith(" "))
                 raise DataError(
                     f"the table has no column {column.name!r}, which the earlier one had; it has "

@@ -19,7 +19,7 @@ from dpal.data.importing.importers import OpenedSource
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import Rows, SourceTable
 from dpal.data.importing.tables import opened_table
-from dpal.data.parquet import reading
+from dpal.data.parquet import named_twice, reading
 from dpal.errors import DataError
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -60,7 +60,7 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
             "on then) or --header"
         )
     names = first if header is not False else [f"column{k}" for k in range(1, len(first) + 1)]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = named_twice(names)
     if twice is not None:
         raise DataError(f"{place} has two columns {{twice}}; give each a name of its own",
                         twice=repr(twice))  # fmt: skip

@@ -15,7 +15,7 @@ from dpal.data.importing.importers import OpenedSource
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.source_table import Rows, SourceTable
 from dpal.data.importing.tables import opened_table
-from dpal.data.parquet import read_batches, schema_of
+from dpal.data.parquet import named_twice, read_batches, schema_of
 from dpal.data.pool_files import visible
 from dpal.errors import DataError
 
@@ -36,7 +36,7 @@ def open_parquet(place: Path, settings: ImportSettings) -> OpenedSource:
     parts = [_part_in_name(path) for path in files] if place.is_dir() else [None]
     own = class_names_in(schema, str(files[0]))
     names = [name.strip() for name in schema.names]  # as those of other tables
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = named_twice(names)
     if twice is not None:
         raise DataError(f"{place} has two columns {{twice}}; give each a name of its own",
                         twice=repr(twice))  # fmt: skip
