@@ -112,6 +112,16 @@ def pytest_xdist_auto_num_workers() -> int:
     return min((allowed or 1) + 1, 8)
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of the whole default suite, what talks to the Prefect server goes to few workers."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS  # a few files or rooms
+    if named or config.getoption("markexpr") != "not slow":
+        return None  # as pytest-xdist does it
+    from tests.shared_server import SharedServer
+
+    return SharedServer(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts whole campaigns before quick tests; within a room the order stays."""
     order = {room: place for place, room in enumerate(_LONG_FIRST)}

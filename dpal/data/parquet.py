@@ -134,8 +134,7 @@ def schema_of(path: Place, refuse: Refuse = DataError) -> pa.Schema:
         raise refuse(
             f"{path} is not a readable Parquet file; restore it, or write it again"
         ) from error
-    twice = named_twice(names)
-    if twice is not None:
+    if (twice := named_twice(names)) is not None:
         raise refuse(
             f"{path} has {names.count(twice)} columns named {twice!r}; give each a name of its own"
         )

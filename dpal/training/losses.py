@@ -41,8 +41,7 @@ def probabilities_of(task: Task) -> Callable[[Tensor], Tensor]:
 
 def softmax(logits: Tensor) -> Tensor:
     """Probabilities of classes that exclude each other, over the last axis."""
-    # Written out: torch.softmax takes rows of few numbers one by one, this all of them at once (ten
-    # classes on a CPU: a quarter of the time).
+    # Written out, in a quarter of the time: torch.softmax takes rows of few numbers one by one.
     powers = (logits - logits.amax(dim=-1, keepdim=True)).exp()
     return powers / powers.sum(dim=-1, keepdim=True)
 

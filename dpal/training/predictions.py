@@ -29,14 +29,13 @@ def probabilities(
       task: what a label is, and so what logits mean.
     """
     device = next(model.parameters()).device
-    link = probabilities_of(task)
     model.eval()
     with torch.no_grad():
         parts = [
             model(to_input(chunk.to(device)))[: rows.stop - rows.start]
             for rows, chunk in chunks(inputs, physical_batch=physical_batch)
         ]
-        return link(torch.cat(parts).double()).cpu().numpy()
+        return probabilities_of(task)(torch.cat(parts).double()).cpu().numpy()
 
 
 def at_temperature(task: Task, probabilities: Probabilities, temperature: float) -> Probabilities:
