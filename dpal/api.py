@@ -12,7 +12,7 @@ import yaml
 
 from dpal.config.campaign import override
 from dpal.config.runtime import RunConfig
-from dpal.errors import CertificateError, ConfigError, DataError
+from dpal.errors import CertificateError, ConfigError
 from dpal.files.artifacts import CERTIFICATE, CampaignFolder, signature_of
 from dpal.runs.kinds import parse_any
 
@@ -99,11 +99,10 @@ def released_model(place: str | Path | CampaignFolder) -> Path:
     Raises:
       DataError: the folder is not a run's, or no phase is finished.
     """
-    from dpal.runs import released_phase
+    from dpal.runs import kinds, released_phase
 
     folder = place if isinstance(place, CampaignFolder) else CampaignFolder(Path(place))
-    if not folder.finished_phases():
-        raise DataError(f"{folder.name} has no finished phase, and so no model yet")
+    kinds.require_model(folder)
     return released_phase.released_weights(folder)
 
 

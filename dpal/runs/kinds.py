@@ -221,6 +221,26 @@ def recorded_kind(folder: CampaignFolder) -> RunKind:
     return kind
 
 
+def require_model(folder: CampaignFolder) -> None:
+    """Requires that a run has a model, be it not its last.
+
+    Raises:
+      DataError: it has none yet, or its kind never has one.
+    """
+    if folder.finished_phases():
+        return
+    kind = _recorded_as(folder.read_record().get("kind", CAMPAIGN.name))
+    if kind is not None and not kind.use_cases().has_model:
+        raise DataError(
+            f"{folder.root} is of {kind.in_sentences}, which releases labels and no model; name a "
+            "run that trains one"
+        )
+    raise DataError(
+        f"{folder.root} has no finished phase, and so no model yet; finish it with the same `dpal "
+        "run`"
+    )
+
+
 def holds_ballots(folder: CampaignFolder) -> bool:
     """Whether a folder is of a run on ballots that others cast; not, where its kind is unknown."""
     kind = _recorded_as(folder.read_record().get("kind", CAMPAIGN.name))

@@ -27,7 +27,7 @@ from dpal.reports.validation_figures import (
     is_protected,
     worthless,
 )
-from dpal.runs.kinds import recorded_kind
+from dpal.runs.kinds import recorded_kind, require_model
 from dpal.runs.predict import open_model
 from dpal.runs.released_phase import released_calibration, released_figures
 from dpal.runs.run_facts import read_run_certificate
@@ -48,6 +48,7 @@ def write_model_card(folder: CampaignFolder, place: Path | None = None) -> dict[
     Raises:
       DataError: the run is not finished, releases no model, or an earlier version began it.
     """
+    require_model(folder)
     released = released_figures(folder)
     if released is None or not folder.certificate.is_file():
         raise DataError(

@@ -34,6 +34,7 @@ from dpal.inference.answers import (
 )
 from dpal.inference.released_model import DESCRIPTION, ReleasedModel, described_model, kept_model
 from dpal.labels import THRESHOLD
+from dpal.runs.kinds import require_model
 from dpal.runs.predicted_file import answered, require_new_file, write_predictions
 from dpal.runs.prediction_picture_check import PictureCheck
 from dpal.runs.released_phase import released_calibration, released_weights
@@ -43,15 +44,14 @@ def open_model(place: Path) -> ReleasedModel:
     """Finds a model: in a run's folder the one that it releases, or one that MLflow kept.
 
     Raises:
-      DataError: there is none, or an earlier version began the campaign.
+      DataError: there is none, its kind has none, or an earlier version began the campaign.
     """
     kept = place / "artifacts" if (place / "artifacts" / DESCRIPTION).is_file() else place
     if (kept / DESCRIPTION).is_file():
         return kept_model(kept)
     folder = CampaignFolder(place)
     record = folder.read_record()
-    if not folder.finished_phases():
-        raise DataError(f"{place} has no finished phase, and so no model yet; run it first")
+    require_model(folder)
     if "model" not in record:
         raise DataError(
             f"{place} was begun by an earlier version, which did not write down how its records "

@@ -290,6 +290,15 @@ def test_an_account_that_released_nothing_has_no_report(account, tmp_path):
     assert "released anything" in sentence(call("report", "artifacts/clinic"))
 
 
+@pytest.mark.parametrize("asked", ["predict artifacts/clinic 1.parquet --to o.parquet", "card"])
+def test_an_account_has_no_model_and_nobody_is_told_to_finish_it(account, monkeypatch, asked):
+    monkeypatch.chdir(account)
+    command = asked if "predict" in asked else f"{asked} artifacts/clinic"
+    said = sentence(call(*command.split()))
+    assert "no model" in said and "finish" not in said
+    assert not Path("o.parquet").exists()
+
+
 @pytest.mark.parametrize("phase", [(), ("--phase", "0")])
 def test_an_account_is_not_restored_from_dvc(account, monkeypatch, phase):
     monkeypatch.chdir(account)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,15 @@ from PIL import Image
 from dpal.config.campaign import parse_config
 from dpal.config.improvement import parse_public
 from dpal.config.pate import parse_pate
-from dpal.errors import LabelError, ParameterError
+from dpal.errors import DataError, LabelError, ParameterError
 from dpal.runs.execute import execute_run
 from dpal.runs.improvement_context import Improving
+from dpal.runs.prepare_ensemble import plan_ensemble
 from dpal.runs.prepare_improvement import plan_improvement
 from tests.conftest import having, nothing_released, small_values, write_blobs
 from tests.flows.improving import settings
+from tests.flows.voting import LABELS, write_data, write_records
 from tests.flows.voting import settings as voting_settings
-from tests.flows.voting import write_data, write_records
 
 SIDE = 8
 CHOICE = {"labels": 60, "candidates": 150, "components": 3}
@@ -63,6 +65,34 @@ def several_labels() -> None:
     """Records that may have none of the labels, one or all."""
     for number, file in enumerate(("pool.parquet", "validation.parquet", "public.parquet")):
         write_records(Path(file), 400, seed=number, prefix=f"file-{number}")
+
+
+def name_classes(file: str, names: list[str]) -> None:
+    records = pq.read_table(file)
+    own = {**(records.schema.metadata or {}), b"class_names": json.dumps(names).encode()}
+    pq.write_table(records.replace_schema_metadata(own), file)
+
+
+def test_classes_of_public_records_have_the_same_order() -> None:
+    names = ["cat", "dog", "fox"]
+    for file in ("pool.parquet", "validation.parquet", "public.parquet"):
+        name_classes(file, names)
+    planned()
+    name_classes("public.parquet", names[::-1])
+    with pytest.raises(DataError, match=r"public\.parquet"):
+        planned()
+
+
+def test_labels_that_teachers_give_have_the_same_order() -> None:
+    write_data(Path())
+    config = parse_pate(voting_settings("votes"))
+    names = [f"label {number}" for number in range(LABELS)]
+    for file in ("private.parquet", "validation.parquet", "public.parquet"):
+        name_classes(file, names)
+    plan_ensemble(config)
+    name_classes("public.parquet", names[::-1])
+    with pytest.raises(DataError, match=r"public\.parquet"):
+        plan_ensemble(config)
 
 
 def test_features_are_not_moved() -> None:
