@@ -28,6 +28,9 @@ _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0")  # not 250.00, which may be a c
 _BOOLEANS = frozenset(("True", "TRUE", "False", "FALSE"))
 _DAY = 86_400e6  # microseconds
 
+# From here on nobody measured a number: it stands for a missing one, and squares of such overflow.
+_NOT_MEASURED = 1e100
+
 Floats = NDArray[np.float64]
 
 
@@ -98,17 +101,21 @@ def _number_text(value: float | None) -> str | None:
 
 
 def cell_numbers(column: pa.Array) -> Floats:
-    """Cells as numbers, shape (n,); NaN where one is missing or none."""
+    """Cells as numbers, shape (n,); NaN where one is missing, none, or too large to be measured."""
+    values = written_numbers(column)
+    return np.where(np.abs(values) < _NOT_MEASURED, values, np.nan)
+
+
+def written_numbers(column: pa.Array) -> Floats:
+    """Cells as numbers of whatever size, shape (n,); NaN where one is missing or none."""
     if pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_boolean(column.type):
-        values = np.array(
+        return np.array(
             pc.fill_null(column.cast(pa.float64(), safe=False), np.nan), dtype=np.float64
         )
-    else:
-        import pandas as pd
+    import pandas as pd
 
-        texts = np.array(cell_texts(column), dtype=object)
-        values = np.asarray(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
-    return np.where(np.isfinite(values), values, np.nan)
+    texts = np.array(cell_texts(column), dtype=object)
+    return np.asarray(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
 
 
 def cell_days(column: pa.Array) -> Floats:

@@ -27,6 +27,7 @@ from dpal.data.importing.cells import (
     cell_numbers,
     cell_texts,
     given_among,
+    written_numbers,
 )
 from dpal.errors import DataError
 
@@ -39,6 +40,7 @@ _NEARLY_ALL = 0.95  # share of given cells that are numbers, or dates, in a colu
 _MOST_NAMED = 8  # categories that a person is shown
 _MOST_SHOWN = 32  # characters of each
 _TEXTS = "has too many different texts"
+_TOO_LARGE = "has no number that somebody can have measured"
 _SKEWED = (
     8.0  # standard deviations between mean and largest number, beyond which logarithms are taken
 )
@@ -326,12 +328,12 @@ class ColumnReader:
             texts = cell_texts(column, ANSWERS)
             seen.answers.update(text for text in texts if text in ANSWERS)
             given = [text for text in texts if text is not None and text not in ANSWERS]
-            numbers = cell_numbers(column)
+            numbers = written_numbers(column)
             seen.rows += len(texts)
             seen.there += len(given)
             seen.is_boolean |= pt.is_boolean(column.type)
             seen.numbers += int((~np.isnan(numbers)).sum())
-            seen.values.append(numbers)
+            seen.values.append(cell_numbers(column))
             if seen.numbers < seen.there:
                 seen.days.append(cell_days(column))
                 seen.dates += int((~np.isnan(seen.days[-1])).sum())
@@ -406,10 +408,11 @@ def _column(name: str, seen: _Seen) -> Column | str:
     return CategoryColumn(name=name, values=values, has_missing=there < seen.rows)
 
 
-def _number(name: str, seen: _Seen, *, dated: bool) -> NumberColumn:
+def _number(name: str, seen: _Seen, *, dated: bool) -> NumberColumn | str:
     values = np.concatenate(seen.days if dated else seen.values)
-    given = seen.dates if dated else seen.numbers
     values = values[~np.isnan(values)]
+    if not values.size:
+        return _TOO_LARGE
     low, high = float(values.min()), float(values.max())
     logarithm = bool(high - values.mean() > _SKEWED * values.std())
     shown = np.log1p(values - low) if logarithm else values
@@ -421,5 +424,5 @@ def _number(name: str, seen: _Seen, *, dated: bool) -> NumberColumn:
         std=float(shown.std()) or 1.0,
         dated=dated,
         logarithm=logarithm,
-        marks_missing=given < seen.rows,
+        marks_missing=values.size < seen.rows,
     )

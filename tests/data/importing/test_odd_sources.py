@@ -117,6 +117,34 @@ def test_cells_that_are_no_numbers_are_counted_and_refused_if_all_are(tmp_path, 
     assert not (tmp_path / "c.parquet").exists()
 
 
+@pytest.mark.parametrize("huge", ["1.8e308", "1e400", "-1.7976931348623157e308", "9e200"])
+@pytest.mark.parametrize("every", [6, 40])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_number_that_nobody_measured_is_a_missing_one(tmp_path, huge, every, ending):
+    """Also where many records have it, and one that came later: it moves no other number."""
+    table = people(weight=[50 + k / 3 if k % every else float(huge) for k in range(N)])
+    place = tmp_path / f"source.{ending}"
+    if ending == "csv":
+        texts = [str(number) if k % every else huge for k, number in enumerate(table.weight)]
+        table.assign(weight=texts).to_csv(place, index=False)
+    else:
+        table.to_parquet(place, index=False)
+    report, pool = imported(place, tmp_path / "a.parquet", held_out=0.5)
+    assert set(report.columns) == {"age", "weight"}
+    features = np.stack(pool.features)
+    assert np.isfinite(features).all()
+    assert (features[::every, 1:] == [0, 1]).all()
+    assert len(np.unique(features[:, 1])) > N / 3
+    usable = ending == "csv" or np.isfinite(float(huge))  # Arrow holds infinities, as no cell
+    assert report.unread == ({"weight": N // every} if usable else {})
+
+
+def test_a_column_of_numbers_that_nobody_measured_is_left_out(tmp_path):
+    people(weight=[f"{1 + k % 7}e300" for k in range(N)]).to_csv(tmp_path / "a.csv", index=False)
+    report, _ = imported(tmp_path / "a.csv", tmp_path / "a.parquet", held_out=0.5)
+    assert set(report.columns) == {"age"} and set(report.left_out) == {"weight"}
+
+
 def test_dates_far_away_are_where_they_are(tmp_path):
     rows = [f"{['0001-01-01', '2020-02-01', '9999-12-31'][k % 3]},{'ab'[k % 2]}" for k in range(N)]
     place = csv(tmp_path / "a.csv", "seen,label", rows)
