@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpal.data.decoded_ahead import decoded_ahead
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.recipe import ImportRecipe, recipe_in
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
+from dpal.data.parquet import schema_of
 from dpal.data.readers import RawBatch, apply_extractor, raw_batches
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError
@@ -212,10 +212,14 @@ def _records(
 
 
 def _is_pool(place: Path, model: ReleasedModel) -> bool:
-    """Whether a file has the model's own columns already."""
+    """Whether a file has the model's own columns already.
+
+    Raises:
+      DataError: it is called a Parquet file, and cannot be read as one.
+    """
     if place.suffix != ".parquet" or not place.is_file():
         return False
-    schema = pq.read_schema(place)
+    schema = schema_of(place)
     wanted = model.texts if model.content is Content.TEXT else (model.content.value,)
     if not {"id", *wanted} <= set(schema.names):
         return False

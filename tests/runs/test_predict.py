@@ -279,6 +279,17 @@ def test_several_labels_are_lists(tmp_path):
         predicted(model, tmp_path / "narrow.parquet", tmp_path / "n.parquet")
 
 
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"age,job\n40,cook\n", None])
+def test_a_damaged_file_is_named(people, tmp_path, content):
+    """None: a pool that was cut off."""
+    whole = (people / "pool.parquet").read_bytes()
+    (tmp_path / "new.parquet").write_bytes(whole[: len(whole) // 2] if content is None else content)
+    model = people / "artifacts" / "made"
+    with pytest.raises(DataError, match=r"new\.parquet"):
+        predicted(model, tmp_path / "new.parquet", tmp_path / "o.parquet")
+    assert not (tmp_path / "o.parquet").exists()
+
+
 def test_what_does_not_fit_is_refused(people, tmp_path):
     model = people / "artifacts" / "made"
     other = pa.table({"id": ["a"], "features": pa.array([[1.0]], pa.list_(pa.float32()))})

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpal.data.importing.dicom import DICOM_ENDINGS, NotRead, is_dicom, prepared_dicom
+from dpal.data.importing.file_names import require_text
 from dpal.data.importing.importers import PART, Part, RawLabel
 from dpal.data.importing.parts import is_of_part
 from dpal.data.importing.picture_form import prepared
@@ -52,6 +53,9 @@ class NamedPicture:
     split: str | None = None
     group: str | None = None
     asked: bool = True
+
+    def __post_init__(self) -> None:
+        require_text(self.id)
 
 
 def picture_parts(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpal.data.importing.csv_tables import open_csv
 from dpal.data.importing.dicom import DICOM_ENDINGS, GroupReader
+from dpal.data.importing.file_names import require_text
 from dpal.data.importing.importers import OpenedSource
 from dpal.data.importing.json_lines import open_jsonl
 from dpal.data.importing.parquet_tables import open_parquet
@@ -93,12 +94,14 @@ def _folders(place: Path) -> list[Path]:
     """The folders in a folder, but for those that programs make for themselves.
 
     Raises:
-      DataError: one is a link, which may lead anywhere.
+      DataError: one is a link, which may lead anywhere, or its name is no text.
     """
     found = sorted(path for path in place.iterdir() if path.is_dir())
     found = [path for path in found if path.name[0] != "." and path.name != _RUBBISH]
     if any(path.is_symlink() for path in found):
         raise DataError(f"{place} has links to folders, which are not followed; copy those there")
+    for path in found:
+        require_text(path.name)
     return found
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -342,6 +344,42 @@ def test_a_share_goes_before_parts_of_the_source(tmp_path, ending):
 
 
 # Arrays and pictures
+
+
+def drawn(place: Path) -> None:
+    """A picture in a file, whatever its name and that of its folder."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    picture = io.BytesIO()
+    Image.fromarray(RNG.integers(0, 256, (4, 4), np.uint8)).save(picture, "PNG")
+    place.write_bytes(picture.getvalue())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("odd", ["p/a/caf\xe9.png", "p/caf\xe9/1.png", "p/caf\xe9/no.txt"])
+def test_a_name_that_is_no_text_is_told_to_its_owner(tmp_path, odd):
+    """As one wrote it where names were in another encoding; what is no picture may be called so."""
+    for k in range(60):
+        drawn(tmp_path / "p" / "ab"[k % 2] / f"{k}.png")
+    drawn(tmp_path / "p" / "a" / os.fsdecode(b"\xff.txt"))
+    assert imported(tmp_path / "p", tmp_path / "a.parquet", held_out=0.4)[0].rows
+    drawn(tmp_path / os.fsdecode(odd.encode("latin-1")))
+    with pytest.raises(DataError, match="UTF-8") as refused:
+        imported(tmp_path / "p", tmp_path / "b.parquet", held_out=0.4)
+    assert r"caf\xe9" in refused.value.for_owner() and "caf" not in str(refused.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("ending", ["", ".csv"])
+def test_a_source_whose_name_is_no_text_is_refused(tmp_path, ending):
+    odd = tmp_path / os.fsdecode(b"caf\xe9" + ending.encode())
+    if ending:
+        people().to_csv(tmp_path / "a.csv", index=False)
+        (tmp_path / "a.csv").rename(odd)
+    else:
+        drawn(odd / "a" / "1.png")
+    with pytest.raises(DataError, match="UTF-8") as refused:
+        imported(odd, tmp_path / "b.parquet", held_out=0.4)
+    assert r"caf\xe9" in refused.value.for_owner()
 
 
 PIXELS = RNG.integers(0, 256, (40, 6, 6))
