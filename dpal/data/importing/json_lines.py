@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,22 @@ from dpal.errors import DataError
 _MOST_FIELDS = 4096  # of JSON lines together
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Fields:
+    """Which fields lines have.
+
+    Attributes:
+      names: those that held-out lines have, or all where nothing is held out.
+      others: those that private lines alone have.
+      id, split: of names and of parts, as somebody said or as usual; None where there is none.
+    """
+
+    names: tuple[str, ...]
+    others: tuple[str, ...]
+    id: str | None
+    split: str | None
+
+
 def open_jsonl(place: Path, settings: ImportSettings) -> OpenedSource:
     """Looks at a file of JSON objects, one a line; its held-out lines name the fields.
 
@@ -30,19 +46,31 @@ def open_jsonl(place: Path, settings: ImportSettings) -> OpenedSource:
     Raises:
       DataError: a line is no object, or a field that is asked for is not there.
     """
-    names, others = _fields(place, settings)
-    table = SourceTable(place=place, columns=names, rows=lambda: _json_rows(place, names))
-    opened = opened_table(table, settings)
-    unknown = dict.fromkeys(others, "no held-out record has")
+    fields = _fields(place, settings)
+    table = SourceTable(
+        place=place, columns=fields.names, rows=lambda: _json_rows(place, fields.names, settings)
+    )
+    # The same fields decide once more which lines are held out.
+    opened = opened_table(table, replace(settings, id=fields.id, split=fields.split))
+    unknown = dict.fromkeys(fields.others, "no held-out record has")
     return replace(opened, left_out={**opened.left_out, **unknown})
 
 
-def _fields(place: Path, settings: ImportSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of fields that held-out lines have, or all where nothing is held out; and others."""
+def _fields(place: Path, settings: ImportSettings) -> _Fields:
     theirs, every, number = dict.fromkeys(settings.columns), dict[str, None](), 0
-    for number, (_, value) in enumerate(_objects(place), start=1):
+    row_id, split = settings.id, settings.split
+    for number, (_, value) in enumerate(_objects(place, settings), start=1):
         every.update(dict.fromkeys(value))
-        if _is_held_out(place, number, value, settings):
+        # The first that any line has: lines before it have none, and are not decided anew.
+        row_id = row_id or _usual("id", value, settings)
+        split = split or _usual("split", value, settings)
+        if settings.held_out is None:
+            is_held_out = part_of(_said(value, split)) == TEST
+        else:
+            group = cell_text(_said(value, settings.group))
+            owner = group or name_text(_said(value, row_id)) or made_name(place, number)
+            is_held_out = drawn_part(owner, settings.held_out) == TEST
+        if is_held_out:
             theirs.update(dict.fromkeys(value))
         if len(every) > _MOST_FIELDS:
             raise DataError(
@@ -60,28 +88,31 @@ def _fields(place: Path, settings: ImportSettings) -> tuple[tuple[str, ...], tup
         )
     if len(theirs) == len(settings.columns):
         theirs.update(every)
-    return tuple(theirs), tuple(name for name in every if name not in theirs)
+    theirs.update((name, None) for name in (row_id, split) if name in every)  # they are no features
+    return _Fields(
+        names=tuple(theirs),
+        others=tuple(name for name in every if name not in theirs),
+        id=row_id,
+        split=split,
+    )
 
 
-def _is_held_out(place: Path, number: int, value: Mapping[str, Any], of: ImportSettings) -> bool:
-    """Whether a line is held out, by what will decide that of its record."""
-
-    def said(wanted: str | None, usual: str = "") -> str | None:
-        def is_usual(key: str) -> bool:
-            return key.lower() == usual and key not in of.left_out
-
-        name = wanted or next(filter(is_usual, value), "")
-        return _as_text(value.get(name))
-
-    if of.held_out is None:
-        return part_of(said(of.split, "split")) == TEST
-    group = cell_text(said(of.group)) if of.group else None
-    owner = group or name_text(said(of.id, "id")) or made_name(place, number)
-    return drawn_part(owner, of.held_out) == TEST
+def _usual(name: str, value: Mapping[str, Any], settings: ImportSettings) -> str | None:
+    """The field of a line that has a usual name, in capitals or not."""
+    return next((k for k in value if k.lower() == name and k not in settings.left_out), None)
 
 
-def _objects(place: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with reading(place), place.open(encoding="utf-8-sig") as lines:
+def _said(value: Mapping[str, Any], name: str | None) -> str | None:
+    return None if name is None else _as_text(value.get(name))
+
+
+def _objects(place: Path, settings: ImportSettings) -> Iterator[tuple[int, dict[str, Any]]]:
+    # Those of an earlier import are called as it called them, which may be with blanks.
+    earlier = {*settings.columns, *settings.texts}
+    with (
+        reading(place, "write it as JSON lines in UTF-8"),
+        place.open(encoding="utf-8-sig") as lines,
+    ):
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -95,17 +126,25 @@ def _objects(place: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise DataError(
                     f"line {{line}} of {place} is no JSON object; correct it", line=number
                 )
-            yield number, value
+            names = [name if name in earlier else name.strip() for name in value]
+            if len({*names}) < len(names):
+                raise DataError(
+                    f"line {{line}} of {place} has two fields {{twice}}; give each a name of its "
+                    "own",
+                    line=number,
+                    twice=repr(next(name for name in names if names.count(name) > 1)),
+                )
+            yield number, dict(zip(names, value.values(), strict=True))
 
 
-def _json_rows(place: Path, names: Sequence[str]) -> Iterator[Rows]:
+def _json_rows(place: Path, names: Sequence[str], settings: ImportSettings) -> Iterator[Rows]:
     held: list[dict[str, Any]] = []
 
     def batch() -> Rows:
         columns = [[_as_text(each.get(name)) for each in held] for name in names]
         return Rows(pa.record_batch([pa.array(c, pa.string()) for c in columns], list(names)))
 
-    for _, value in _objects(place):
+    for _, value in _objects(place, settings):
         held.append(value)
         if len(held) == 4 * PART:
             yield batch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dpal.data.importing.column_encoding import CategoryColumn
+from dpal.data.importing.column_encoding import CategoryColumn, TableEncoding
 from dpal.data.importing.column_roles import roles_of
 from dpal.data.importing.import_report import ImportReport
-from dpal.data.importing.recipe import recipe_in
+from dpal.data.importing.importers import TRAIN
+from dpal.data.importing.parts import drawn_part
+from dpal.data.importing.recipe import ImportRecipe, recipe_in
 from dpal.data.importing.settings import ImportSettings, PictureRule
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.write_pool import import_source
@@ -65,6 +68,82 @@ def test_lines_that_spell_fields_otherwise_are_refused(tmp_path: Path) -> None:
     otherwise = [{"id": row["id"], "AGE": row["age"], "sex": row["sex"]} for row in rows]
     with pytest.raises(DataError, match="'age'"):
         imported(lines(tmp_path / "n.jsonl", otherwise), like=tmp_path / "pool.parquet")
+
+
+def test_blanks_around_names_of_fields_are_as_in_other_tables(tmp_path: Path) -> None:
+    table = people(group=[f"g{k // 4}" for k in range(N)])
+    named = table.rename(
+        columns={"label": " label", "group": "group ", "age": " age", "id": " id "}
+    )
+    found = imported(lines(tmp_path / "t.jsonl", named.to_dict("records")), group="group")
+    assert (found.classes, set(found.columns)) == (("no", "yes"), {"age", "sex"})
+    pool = pq.read_table(tmp_path / "pool.parquet").to_pandas()
+    same = imported(csv(tmp_path, table), group="group")
+    assert (same.classes, same.columns, same.rows) == (found.classes, found.columns, found.rows)
+    other = pq.read_table(tmp_path / "pool.parquet").to_pandas()
+    assert pool.drop(columns="features").equals(other.drop(columns="features"))
+    assert np.array_equal(np.stack(pool.features), np.stack(other.features))
+
+
+def test_fields_that_differ_by_blanks_are_refused(tmp_path: Path) -> None:
+    rows = [{**row, " age ": 7} for row in people().to_dict("records")]
+    with pytest.raises(DataError) as refused:
+        imported(lines(tmp_path / "t.jsonl", rows))
+    assert "'age'" in refused.value.for_owner() and "age" not in str(refused.value)
+
+
+def test_fields_of_an_earlier_import_keep_the_blanks_that_it_kept(tmp_path: Path) -> None:
+    rows = people().rename(columns={"age": " age"}).to_dict("records")
+    recipe = earlier_recipe(imported(lines(tmp_path / "t.jsonl", rows)), tmp_path)
+    import_source(
+        tmp_path / "t.jsonl", tmp_path / "new.parquet", ImportSettings(whole=True), like=recipe
+    )
+    ours, new = (pq.read_table(tmp_path / name).to_pandas().set_index("id")
+                 for name in ("pool.parquet", "new.parquet"))  # fmt: skip
+    assert all((ours.features[name] == new.features[name]).all() for name in ours.index)
+
+
+def earlier_recipe(report: ImportReport, folder: Path) -> ImportRecipe:
+    """As a version wrote it that took names of fields with their blanks."""
+    recipe = recipe_in(folder / "pool.parquet")
+    assert set(report.columns) == {"age", "sex"} and recipe is not None and recipe.columns
+    columns = (replace(c, name=" age") if c.name == "age" else c for c in recipe.columns.columns)
+    return replace(recipe, columns=TableEncoding(tuple(columns)))
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_lines_in_another_encoding_are_told_which_one_is_read(
+    tmp_path: Path, encoding: str
+) -> None:
+    said = [json.dumps({"text": f"caf\xe9 {k}", "label": k % 2}, ensure_ascii=False)
+            for k in range(N)]  # fmt: skip
+    (tmp_path / "t.jsonl").write_text("\n".join(said), encoding=encoding)
+    with pytest.raises(DataError, match=r"t\.jsonl .*UTF-8"):
+        imported(tmp_path / "t.jsonl")
+
+
+def test_lines_that_call_a_field_in_two_ways_are_read_by_the_first(tmp_path: Path) -> None:
+    """The same one decides which lines name the fields, and which are held out then."""
+    rows = people().drop(columns="id").to_dict("records")
+    named = [{**row, "ID": f"p{k}", "id": f"q{k}"} for k, row in enumerate(rows)]
+    imported(lines(tmp_path / "t.jsonl", named))
+    pool = pq.read_table(tmp_path / "pool.parquet").to_pandas()
+    assert set(pool.id) == {f"p{k}" for k in range(N)}
+    parts = [{**row, "Split": ["test", "train"][k % 2], "split": "train"}
+             for k, row in enumerate(rows)]  # fmt: skip
+    assert imported(lines(tmp_path / "t.jsonl", parts), held_out=None).rows["test"] == N // 2
+
+
+def test_a_field_of_names_that_private_lines_alone_have_is_one(tmp_path: Path) -> None:
+    """Else they were drawn by their names first, and by their numbers then."""
+    rows = people().drop(columns="id").to_dict("records")
+    private = [k for k in range(N) if drawn_part(f"t-{k + 1}", SHARE) == TRAIN
+               and drawn_part(f"p{k}", SHARE) == TRAIN]  # fmt: skip
+    for k in private[:3]:
+        rows[k]["id"] = f"p{k}"
+    imported(lines(tmp_path / "t.jsonl", rows))
+    pool = pq.read_table(tmp_path / "pool.parquet").to_pandas()
+    assert {f"p{k}" for k in private[:3]} <= set(pool.id)
 
 
 def test_a_missing_category_is_told_where_none_was(tmp_path: Path) -> None:
