@@ -27,6 +27,7 @@ _QUOTED = re.compile(r'"[^"]*"')
 _SAYS_SEPARATOR = re.compile(r"sep=.", re.IGNORECASE)
 _SIGNS = re.compile(r'["\n\r,;|\t]')
 _LONGEST_LINE = 2**24
+_BREAKS = "\r\n"
 _BLOCK = 2**22  # bytes of a file of texts that are read at a time
 
 
@@ -34,11 +35,13 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
     """Looks at a CSV or TSV file; fields may be quoted, and it may be compressed by gzip.
 
     Raises:
-      DataError: it is empty, names a column twice, or a column that is asked for is not there.
+      DataError: it has no record, names a column twice, or a column that is asked for is not there.
     """
     with reading(place, "write it as CSV in UTF-8"):
         start = _start(place)
-        line = _first_line(start).rstrip("\r\n")
+        line = _first_line(start)
+        is_alone = not start[len(line) :].strip(_BREAKS)
+        line = line.rstrip(_BREAKS)
         if _SAYS_SEPARATOR.fullmatch(line):  # as Excel writes it before the header
             raise DataError(
                 f"{place} begins with the line {line}, which names no columns; delete it"
@@ -59,6 +62,11 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
             "with every model; say which it is: --no-header (columns are column1, column2 and so "
             "on then) or --header"
         )
+    if header is not False and is_alone:
+        raise DataError(
+            f"{place} has no record: nothing follows its first line, which names the columns; give "
+            "each record a line of its own there"
+        )
     names = first if header is not False else [f"column{k}" for k in range(1, len(first) + 1)]
     twice = named_twice(names)
     if twice is not None:
@@ -76,7 +84,7 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
 
 
 def _start(place: Path) -> str:
-    """The beginning of a file, at least its first line.
+    """The beginning of a file, at least its first line and something of another one.
 
     Raises:
       DataError: that is longer than any table's.
@@ -86,7 +94,7 @@ def _start(place: Path) -> str:
         while more := stream.read(max(2**16, len(read))):
             read += more
             text = str(read.decode("utf-8-sig", errors="replace"))
-            if _first_line(text) != text:
+            if text[len(_first_line(text)) :].strip(_BREAKS):
                 return text
             if len(read) > _LONGEST_LINE:
                 raise DataError(

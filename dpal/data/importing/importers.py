@@ -85,6 +85,7 @@ class OpenedSource:
       classes: names of classes or labels that the source declares, in order; empty if it does not.
       has_splits: whether it says itself which records are held out.
       named: whether it names records itself; otherwise names are made of its own and of rows.
+      id: of a table, the column of those names; None where it has none.
       columns: of a table, by which rows may be chosen; empty for other sources.
       left_out: columns or fields that are no features, and why.
       about: what was found, in words.
@@ -95,6 +96,7 @@ class OpenedSource:
     classes: tuple[str, ...] = ()
     has_splits: bool = False
     named: bool = False
+    id: str | None = None
     columns: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     about: str = ""

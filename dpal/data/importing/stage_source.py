@@ -98,7 +98,7 @@ def read_source(
     if writer is None:
         _require_part(seen, settings)
         raise nothing_left(seen.dropped)
-    _require_names_once(seen)
+    _require_names_once(seen, opened, settings)
     if learns:
         _require_both_parts(seen, settings)
     elif not seen.rows[TRAIN]:
@@ -218,13 +218,29 @@ def _look(seen: Seen, part: Part, splits: Sequence[str | None], kept: Sequence[i
     seen.hashes.append(np.array(names, dtype=np.int64))
 
 
-def _require_names_once(seen: Seen) -> None:
+def _require_names_once(seen: Seen, opened: OpenedSource, settings: ImportSettings) -> None:
     """Requires that no two records have one name; 64-bit hashes of them are compared."""
     hashes = np.sort(np.concatenate(seen.hashes))
     twice = int((hashes[1:] == hashes[:-1]).sum())
-    if twice:
-        raise DataError(
-            "{twice} records have the name of another one; name the column of unique names with "
-            "--id, or leave it out to have them numbered",
-            twice=twice,
-        )
+    if not twice:
+        return
+    where = "" if opened.id is None else f" in column {opened.id!r}"
+    raise DataError(
+        f"{{twice}} records have the name of another one{where}; {_other_names(opened, settings)}",
+        twice=twice,
+    )
+
+
+def _other_names(opened: OpenedSource, settings: ImportSettings) -> str:
+    """How records come by names of their own, with options that the command has."""
+    another, own = "name a column of unique names with --id", "give each a name of its own"
+    if not opened.columns:
+        return own
+    if opened.id is None:
+        return another
+    if opened.id.lower() != "id":  # it is taken for names as somebody said so
+        return f"{another}, or leave --id out"
+    if settings.whole:
+        return f"{another}, or {own}"
+    instead = "" if settings.id is None else " in place of --id"
+    return f"{another}, or have records numbered with --leave-out {opened.id}{instead}"

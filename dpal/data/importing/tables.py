@@ -54,6 +54,7 @@ def opened_table(table: SourceTable, settings: ImportSettings) -> OpenedSource:
             classes=classes,
             has_splits=has_splits,
             named=named,
+            id=roles.id,
             columns=table.columns,
         )
     content = Content.TEXT if roles.texts else None
@@ -71,6 +72,7 @@ def opened_table(table: SourceTable, settings: ImportSettings) -> OpenedSource:
         classes=classes,
         has_splits=has_splits,
         named=named,
+        id=roles.id,
         columns=table.columns,
         left_out={} if roles.texts else no_features(table, roles),
     )

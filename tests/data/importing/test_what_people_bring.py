@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +146,62 @@ def test_a_field_of_names_that_private_lines_alone_have_is_one(tmp_path: Path) -
     imported(lines(tmp_path / "t.jsonl", rows))
     pool = pq.read_table(tmp_path / "pool.parquet").to_pandas()
     assert {f"p{k}" for k in private[:3]} <= set(pool.id)
+
+
+@pytest.mark.parametrize(
+    "table", ["age,label", "age,label\n", "age,label\r\n\r\n", '"a\nge",label\n']
+)
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_table_that_names_columns_alone_has_no_record(
+    tmp_path: Path, table: str, earlier: bool
+) -> None:
+    imported(csv(tmp_path, people()))
+    (tmp_path / "empty.csv").write_text(table, encoding="utf-8", newline="")
+    with pytest.raises(DataError, match="no record") as refused:
+        imported(tmp_path / "empty.csv", like=tmp_path / "pool.parquet" if earlier else None)
+    assert "empty.csv" in str(refused.value) and "--" not in str(refused.value)
+
+
+def test_a_record_behind_many_blank_lines_is_one(tmp_path: Path) -> None:
+    place = csv(tmp_path, people())
+    head, rows = place.read_text(encoding="utf-8").split("\n", 1)
+    place.write_text(head + "\n" * 2**17 + rows, encoding="utf-8")
+    assert sum(imported(place).rows.values()) == N
+
+
+@pytest.mark.parametrize(
+    ("named", "settings", "remedies"),
+    [
+        ("ID", {}, {"--leave-out ID", "--id"}),
+        ("id", {"id": "id"}, {"--leave-out id", "--id"}),
+        ("visit", {"id": "visit"}, {"--id"}),
+        ("image", {"picture": "image"}, {"--id"}),
+        ("id", {"whole": True, "held_out": None}, {"--id"}),
+    ],
+)
+def test_names_that_repeat_are_refused_with_what_helps(
+    tmp_path: Path, named: str, settings: Mapping[str, Any], remedies: set[str]
+) -> None:
+    for k in range(2):
+        Image.new("L", (4, 4), k).save(tmp_path / f"{k}.png")
+    imported(csv(tmp_path, people()))
+    shutil.move(tmp_path / "pool.parquet", tmp_path / "like.parquet")
+    table = people().drop(columns="id")
+    table.insert(0, named, [f"{k % 2}.png" for k in range(N)])
+    place = csv(tmp_path, table)
+    like = recipe_in(tmp_path / "like.parquet") if settings.get("whole") else None
+    with pytest.raises(DataError) as refused:
+        import_source(
+            place,
+            tmp_path / "pool.parquet",
+            ImportSettings(**{"held_out": SHARE, **settings}),
+            like=like,
+        )
+    said = str(refused.value)
+    assert set(re.findall(r"--[a-z-]+(?: (?i:id)\b)?", said)) == remedies, said
+    if "--leave-out" in said:
+        found = imported(place, left_out=(named,))
+        assert sum(found.rows.values()) == N
 
 
 def test_a_missing_category_is_told_where_none_was(tmp_path: Path) -> None:
