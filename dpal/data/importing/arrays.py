@@ -72,8 +72,8 @@ def open_arrays(place: Path, settings: ImportSettings) -> OpenedSource:
     pictures = len(shape) > 2
     if pictures and kind.kind == "f" and settings.value_range is None:
         raise DataError(
-            f"{place} has pictures of fractions; say which range is black to white, such as "
-            "--range 0:1, since reading it off would tell of single records"
+            f"{place} has pictures of fractions; tell dpal import which range is black to white, "
+            "such as --range 0:1, since reading it off would tell of single records"
         )
 
     def parts() -> Iterator[Part]:
@@ -293,8 +293,8 @@ def _as_png(place: Path, pixels: Array, settings: ImportSettings) -> bytes:
     elif pixels.dtype != np.uint8 and not (pixels.dtype == np.uint16 and pixels.ndim == 2):
         if pixels.min() < 0 or pixels.max() > 255:
             raise DataError(
-                f"{place} has pictures of {pixels.dtype} beyond 0 to 255; say which range is black "
-                "to white, such as --range 0:4095"
+                f"{place} has pictures of {pixels.dtype} beyond 0 to 255; tell dpal import which "
+                "range is black to white, such as --range 0:4095"
             )
         pixels = pixels.astype(np.uint8)
     return encoded(np.ascontiguousarray(pixels))

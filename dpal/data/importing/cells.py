@@ -87,8 +87,8 @@ def _as_written(column: pa.Array) -> list[str | None]:
             column = column.cast(pa.string())
         except pa.ArrowException as error:
             raise DataError(
-                f"a column of type {column.type} holds what is no text; leave it out "
-                "(--leave-out), or write it as text"
+                f"a column of type {column.type} holds what is no text; write it as text, or have "
+                "dpal import leave it out (--leave-out)"
             ) from error
     texts: list[str | None] = column.to_pylist()
     return texts

@@ -90,26 +90,27 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
     """
     by_name = {name.lower(): name for name in table.columns if name not in settings.left_out}
 
-    def named(wanted: str | None, option: str) -> str | None:
+    def named(wanted: str | None, why: str) -> str | None:
         if wanted is not None and wanted not in table.columns:
             shown = ", ".join(table.columns[:30])
-            raise DataError(f"{table.place} has no column {wanted!r}, which {option} names; it has "
+            raise DataError(f"{table.place} has no column {wanted!r}, which {why}; it has "
                             "{shown}", shown=shown)  # fmt: skip
         return wanted
 
     def usual(names: Sequence[str]) -> str | None:
         return next((by_name[name] for name in names if name in by_name), None)
 
-    labels = tuple(str(named(name, "--label")) for name in settings.labels)
+    labels = tuple(str(named(name, "--label names")) for name in settings.labels)
     if not labels and known is not None:
         labels = known.labels
     if not labels and (found := usual(LABEL_COLUMNS)) is not None:
         labels = (found,)
-    texts = tuple(str(named(name, "--text")) for name in settings.texts)
-    picture = named(settings.picture, "--picture") or (known.picture if known else None)
-    row_id = named(settings.id, "--id") or usual(("id",))
-    split = named(settings.split, "--split") or usual(("split",))
-    group = named(settings.group, "--group")
+    wants_text = "the model reads" if settings.whole else "--text names"
+    texts = tuple(str(named(name, wants_text)) for name in settings.texts)
+    picture = named(settings.picture, "--picture names") or (known.picture if known else None)
+    row_id = named(settings.id, "--id names") or usual(("id",))
+    split = named(settings.split, "--split names") or usual(("split",))
+    group = named(settings.group, "--group names")
     # Records of an earlier import that were columns are that again, whatever came beside them.
     guessed = not settings.columns and picture is None and not texts
     if guessed:
@@ -123,6 +124,8 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
             of_texts = (own for own in usual_texts
                         if all(_holds_texts(table, name, held_out) for name in own))  # fmt: skip
             texts = next(of_texts, ())
+    if settings.whole:  # nobody looks at labels, and what is called so may be something else
+        labels = tuple(name for name in labels if name not in (*texts, picture, row_id))
     both = next((name for name in labels if name in (*texts, picture, row_id)), None)
     if both is not None:
         raise DataError(
@@ -130,17 +133,18 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
             "called; name another one"
         )
     for name, _ in settings.only:
-        named(name, "--only")
+        named(name, "--only names")
     taken = {*labels, row_id, split, group, picture, *texts, *settings.left_out}
     for name in settings.left_out:
-        named(name, "--leave-out")
+        named(name, "--leave-out names")
     if "features" in table.columns and is_list(table, "features"):
         features: tuple[str, ...] = ("features",)
     elif settings.columns:
         lost = next((name for name in settings.columns if name not in table.columns), None)
         if lost is not None:
-            raise DataError(f"{table.place} has no column {lost!r}, which the earlier table had; "
-                            "it has {shown}", shown=", ".join(table.columns[:30]))  # fmt: skip
+            whose = "the model reads" if settings.whole else "the earlier table had"
+            raise DataError(f"{table.place} has no column {lost!r}, which {whose}; it has "
+                            "{shown}", shown=", ".join(table.columns[:30]))  # fmt: skip
         features = settings.columns
     else:
         features = tuple(
@@ -148,8 +152,10 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
             if name not in taken and name.lower() not in _INDEX and not _is_nested(table, name)
         )  # fmt: skip
     if not (features or texts or picture or (known and known.folder)):
-        raise DataError(f"{table.place} has no column left to be a record; name one with --text or "
-                        "--picture")  # fmt: skip
+        remedy = "name one with --text or --picture"
+        if settings.whole:
+            remedy = f"add those that the model reads (of pictures: one called {_PICTURES[0]})"
+        raise DataError(f"{table.place} has no column left to be a record; {remedy}")
     return Roles(labels=labels, id=row_id, group=group, split=split, texts=texts,
                   picture=picture, features=features)  # fmt: skip
 

@@ -207,8 +207,8 @@ def _grey(
     if not (slope.is_integer() and intercept.is_integer() and ends[0] >= 0 and ends[1] <= _MOST):
         raise DataError(
             "a DICOM file may have values from {low} to {high}, and levels are whole numbers from "
-            "0 to 65,535; say which of its units are black and white, such as --range -1024:3071, "
-            "since reading that off would tell of single records",
+            "0 to 65,535; tell dpal import which of its units are black and white, such as --range "
+            "-1024:3071, since reading that off would tell of single records",
             low=f"{ends[0]:g}",
             high=f"{ends[1]:g}",
         )

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dpal.data.importing.file_names import require_text
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.sources import Content
 from dpal.errors import DataError, ParameterError
@@ -253,9 +252,8 @@ def importer_of(place: Path) -> Importer:
     """The importer that reads a place.
 
     Raises:
-      DataError: there is nothing, its name is no text, or no importer reads it.
+      DataError: there is nothing, or no importer reads it.
     """
-    require_text(str(place))
     if not place.exists():
         raise DataError(f"{place} does not exist; check the path")
     load_plugins()

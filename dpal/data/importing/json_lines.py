@@ -81,9 +81,9 @@ def _fields(place: Path, settings: ImportSettings) -> _Fields:
         raise DataError(f"{place} is empty; it needs one JSON object a line")
     lost = next((name for name in settings.always if name not in every), None)
     if lost is not None:
+        whose = "the model reads" if settings.whole else "all earlier ones had"
         raise DataError(
-            f"no line of {place} has the field {lost!r}, which all earlier ones had; they have "
-            "{shown}",
+            f"no line of {place} has the field {lost!r}, which {whose}; they have {{shown}}",
             shown=", ".join([*every][:30]),
         )
     if len(theirs) == len(settings.columns):

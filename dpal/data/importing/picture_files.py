@@ -84,7 +84,7 @@ def picture_parts(
                 here = picture_shape(content), is_deep(content)
                 form = form or here
                 if here[1] is not form[1] or (here != form and not any_size):
-                    raise _of_two_forms(form, here)
+                    raise _of_two_forms(form, here, settings)
                 kept.append(each)
                 files.append(content)
             yield Part(
@@ -158,13 +158,23 @@ def form_in_words(shape: Shape | None, *, deep: bool = False) -> str:
     return f"{width}x{height} {grey if channels == 1 else 'RGB'}"
 
 
-def _of_two_forms(one: tuple[Shape | None, bool], other: tuple[Shape | None, bool]) -> DataError:
+def _of_two_forms(
+    one: tuple[Shape | None, bool], other: tuple[Shape | None, bool], settings: ImportSettings
+) -> DataError:
+    words = [form_in_words(shape, deep=deep) for shape, deep in (one, other)]
+    if settings.whole:
+        return DataError(
+            "pictures differ ({one} and {other}), and a model reads one depth; write all with as "
+            "many bits as those that it learned from",
+            one=words[0],
+            other=words[1],
+        )
     _, height, width = one[0] or (0, 1, 1)
     depth = " (--rgb keeps 8 bits of all)" if one[1] is not other[1] else ""
     return DataError(
         "pictures differ ({one} and {other}), and a model reads one form; bring all to one with "
         f"--size WIDTHxHEIGHT, {{such}} (with --crop: without stretching), --grey or --rgb{depth}",
-        one=form_in_words(one[0], deep=one[1]),
-        other=form_in_words(other[0], deep=other[1]),
+        one=words[0],
+        other=words[1],
         such=f"such as {width}x{height}",
     )

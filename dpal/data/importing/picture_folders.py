@@ -43,8 +43,8 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
     if tables:
         names = ", ".join(path.name for path in tables)
         raise DataError(
-            f"{place} has several tables ({names}); import the one with the labels, and name the "
-            "folder of the pictures with --pictures"
+            f"{place} has several tables ({names}); give the one that names the pictures, and the "
+            "folder of these with --pictures"
         )
     folders = _folders(place)
     parts = {path.name.lower() for path in folders}

@@ -65,15 +65,19 @@ class PoolBatches:
         """
         encoding, left_out, repeated = None, dict(opened.left_out), tuple[str, ...]()
         if like is not None and like.content is not (opened.content or Content.FEATURES):
-            raise DataError(f"the earlier import was of records that are {like.content}, and these "
-                            f"are {opened.content or Content.FEATURES}")  # fmt: skip
+            raise _other_content(opened, settings, like.content)
         if opened.content is None:
             if like is None:
                 encoding, same = seen.columns.encoding()
                 left_out |= same
                 repeated = seen.columns.repeated(same)
             elif like.columns is None:
-                raise DataError("the earlier import was of lists of features, and this is a table")
+                raise DataError(
+                    "the model reads lists of features, and this is a table; write them as lists "
+                    "into one column called features"
+                    if settings.whole
+                    else "the earlier import was of lists of features, and this is a table"
+                )
             else:
                 encoding = like.columns
         task = Task.MULTI_LABEL if seen.several else Task.SINGLE_LABEL
@@ -295,6 +299,20 @@ class PoolBatches:
 def _counted(counts: Mapping[str, int]) -> dict[str, int]:
     """What was found at all."""
     return {what: count for what, count in counts.items() if count}
+
+
+def _other_content(opened: OpenedSource, settings: ImportSettings, wanted: Content) -> DataError:
+    own = opened.content or Content.FEATURES
+    if not settings.whole:
+        return DataError(
+            f"the earlier import was of records that are {wanted}, and these are {own}"
+        )
+    named = opened.columns and wanted is Content.IMAGE
+    hint = ", and call the column that names or holds pictures image" if named else ""
+    return DataError(
+        f"the model learned from records that are {wanted}, and these are {own}; give it such as "
+        f"it learned from{hint}"
+    )
 
 
 def _require_classes(seen: Seen) -> None:

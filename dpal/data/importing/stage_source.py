@@ -127,7 +127,9 @@ def nothing_left(dropped: Mapping[str, int]) -> DataError:
     reasons = [(why, count) for why, count in dropped.items() if count]
     counts = {f"count{place}": f"{count:,}" for place, (_, count) in enumerate(reasons)}
     told = "; ".join(f"{{count{place}}} {why}" for place, (why, _) in enumerate(reasons))
-    return DataError(f"no record could be imported{f' ({told})' if told else ''}", **counts)
+    return DataError(
+        f"no record is left{f' ({told})' if told else '; check that the source has some'}", **counts
+    )
 
 
 def _of_part(part: Part, wanted: str | None) -> Part:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dpal.data.importing.column_encoding import TableEncoding
+from dpal.data.importing.file_names import require_text
 from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.importers import importer_of
 from dpal.data.importing.pool_batches import ROWS_AT_ONCE, PoolBatches
@@ -58,8 +59,9 @@ def import_source(
         raise DataError(f"{target} exists already; choose another name or remove it")
     if like is not None:
         settings = _as_before(settings, like)
+    require_text(str(place))
     importer = importer_of(place)
-    _require_cells(place)
+    _require_cells(place, settings)
     opened = importer.open(place, settings)
     if settings.only and not opened.columns:
         raise DataError(
@@ -83,7 +85,7 @@ def import_source(
     return finished.report(opened)
 
 
-def _require_cells(place: Path) -> None:
+def _require_cells(place: Path, settings: ImportSettings) -> None:
     """Requires that a table is not one already whose columns became numbers.
 
     A copy would have lost how they did, and who decided that.
@@ -95,10 +97,13 @@ def _require_cells(place: Path) -> None:
     for path in files:
         about = schema_of(path).metadata or {}
         if RECIPE in about and b"feature_names" in about:
-            raise DataError(
-                f"{path} is a pool that dpal import made of a table; use it as it is, or import "
-                "its source once more"
-            )
+            remedy = "use it as it is, or import its source once more"
+            if settings.whole:
+                remedy = (
+                    "predict from its source, or from that file alone if the model learned from "
+                    "such a pool"
+                )
+            raise DataError(f"{path} is a pool that dpal import made of a table; {remedy}")
 
 
 def _meet(raw: Path, columns: TableEncoding, deciders: Deciders, named: bool) -> bool:
