@@ -27,6 +27,7 @@ from dpal.data.importing.cells import (
     cell_numbers,
     cell_texts,
     given_among,
+    measured,
     written_numbers,
 )
 from dpal.errors import DataError
@@ -333,7 +334,7 @@ class ColumnReader:
             seen.there += len(given)
             seen.is_boolean |= pt.is_boolean(column.type)
             seen.numbers += int((~np.isnan(numbers)).sum())
-            seen.values.append(cell_numbers(column))
+            seen.values.append(measured(numbers))
             if seen.numbers < seen.there:
                 seen.days.append(cell_days(column))
                 seen.dates += int((~np.isnan(seen.days[-1])).sum())
