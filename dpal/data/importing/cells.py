@@ -102,10 +102,10 @@ def _number_text(value: float | None) -> str | None:
 
 def cell_numbers(column: pa.Array) -> Floats:
     """Cells as numbers, shape (n,); NaN where one is missing, none, or too large to be measured."""
-    return measured(written_numbers(column))
+    return measurable(written_numbers(column))
 
 
-def measured(numbers: Floats) -> Floats:
+def measurable(numbers: Floats) -> Floats:
     """The same numbers; NaN in place of those that are too large to be measured."""
     return np.where(np.abs(numbers) < _NOT_MEASURED, numbers, np.nan)
 

@@ -27,7 +27,7 @@ from dpal.data.importing.cells import (
     cell_numbers,
     cell_texts,
     given_among,
-    measured,
+    measurable,
     written_numbers,
 )
 from dpal.errors import DataError
@@ -334,7 +334,7 @@ class ColumnReader:
             seen.there += len(given)
             seen.is_boolean |= pt.is_boolean(column.type)
             seen.numbers += int((~np.isnan(numbers)).sum())
-            seen.values.append(measured(numbers))
+            seen.values.append(measurable(numbers))
             if seen.numbers < seen.there:
                 seen.days.append(cell_days(column))
                 seen.dates += int((~np.isnan(seen.days[-1])).sum())
