@@ -119,6 +119,8 @@ def _envelope(
             ]
             value = _selected(selection, entered, value, epsilons, adjacency, removing)
             shared = False
+            if phase and not selection:  # whoever is in no cohort yet joins, candidate or not
+                aside = np.maximum(entered, aside)
         elif adjacency is Adjacency.ZERO_OUT:
             value = mixed(chance, entered, value, epsilons, removing=removing)
         elif shared:

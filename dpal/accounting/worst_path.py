@@ -54,7 +54,7 @@ def campaign_profile(
     """
     never = events_after_entry(releases, last_phase(releases) + 1)
     aside = value = compose(never, grid=grid, adjacency=adjacency, direction=direction)
-    others_lose_nothing = not never
+    others_lose_nothing, aside_lose = not never, bool(never)
     drawn: SecretCohorts | None = None  # the last cohorts, out of a pool that loses nothing else
     failing = 0.0
     for phase in range(last_phase(releases), -1, -1):
@@ -67,6 +67,8 @@ def campaign_profile(
                 value, drawn = drawn.profile(adjacency, direction), None
             value = _before_selection(selection, entered, value, adjacency, direction)
             others_lose_nothing = False
+            if phase and not selection:  # all join that are in no cohort yet, candidates or not
+                aside, aside_lose = pointwise_maximum([entered, aside]), True
             continue
         chance = coin.entry_chance
         failing += coin.delta
@@ -74,7 +76,7 @@ def campaign_profile(
             if drawn is not None:
                 value, drawn = drawn.profile(adjacency, direction), None
             value = _among_candidates(
-                coin.candidate_chance, value, aside if never else None, adjacency, direction
+                coin.candidate_chance, value, aside if aside_lose else None, adjacency, direction
             )
             others_lose_nothing = False
         if not others_lose_nothing:
@@ -133,7 +135,7 @@ def chance_of_entry(releases: Sequence[Release], cohort: int) -> tuple[float, fl
         first -= 1
     if cohort and coins[0] is not None and coins[0].candidate_chance < 1:
         # Beside others that train unlabeled, candidates' figures count on no coin.
-        alone = not events_after_entry(releases, last + 1)
+        alone = not events_after_entry(releases, last + 1) and selection_events(releases, last)
         return (coins[0].candidate_chance, 0.0) if alone else (1.0, 0.0)
     alike = range(first, len(coins)) if cohort >= first else [cohort]
     drawn = [coin for phase in alike if (coin := coins[phase]) is not None]

@@ -9,7 +9,7 @@ ends. All of it is read off the ledger's entries; nothing is stored twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -17,7 +17,7 @@ from dpal import check
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import LedgerError
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.spend_before_registration import SOLE, charge_of_earlier
+from dpal.ledger.spend_before_registration import SOLE, charge_of_earlier, unlike_promise
 from dpal.privacy import Adjacency, Unit
 
 SALT, PART = "salt", "part-"
@@ -103,7 +103,8 @@ class BlockAccount:
       alone: what the only campaign on it costs at most; None where there are others, or none.
       campaigns: all that took something, in order; first those of `earlier`.
       earlier: those that began before its records were registered; their whole plans count.
-      uncertain: whether entries about it may have been lost; it counts as spent then.
+      uncertain: whether entries about it may have been lost, or a campaign before it promised
+        something else; it counts as spent then.
     """
 
     block: int
@@ -211,7 +212,7 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
             salt=salts[name],
             index=tuple(index.get(name, [])),
             blocks=tuple(
-                replace(_account(entries, name, limit, number, block), uncertain=uncertain)
+                _account(entries, name, limit, number, block, uncertain=uncertain)
                 for number, (block, uncertain) in enumerate(blocks.get(name, []))
             ),
         )
@@ -301,7 +302,13 @@ def limit_of(body: dict[str, Any]) -> Limit:
 
 
 def _account(
-    entries: Sequence[Entry], name: str, limit: Limit, number: int, block: Entry
+    entries: Sequence[Entry],
+    name: str,
+    limit: Limit,
+    number: int,
+    block: Entry,
+    *,
+    uncertain: bool,
 ) -> BlockAccount:
     """Adds up what was spent before, and holds, or, for ended campaigns, what they used."""
     taken, sole, alone, campaigns = NOTHING, None, 0.0, []
@@ -312,6 +319,8 @@ def _account(
         amount = charge_of_earlier(entries, campaign, limit.filter, limit.adjacency)
         if amount == NOTHING:
             continue  # it ended before it released anything
+        # Versions up to 0.2.0 counted it all the same.
+        uncertain |= bool(unlike_promise(promised[campaign], limit.adjacency, limit.unit))
         counted.append(campaign)
         campaigns.append(campaign)
         taken, alone = taken + amount, limit.filter.epsilon_of(amount)
@@ -338,4 +347,5 @@ def _account(
         alone=alone if len(campaigns) == 1 else None,
         campaigns=tuple(campaigns),
         earlier=tuple(counted),
+        uncertain=uncertain,
     )

@@ -87,7 +87,8 @@ def counted(
         return []
     held = {entry.campaign: entry.body for entry in entries if entry.kind is EntryKind.HOLD}
     named = ", ".join(campaigns)
-    if why := _uncountable([held[campaign] for campaign in campaigns], held, campaigns, unit):
+    asked = [held[campaign] for campaign in campaigns]
+    if why := _uncountable(asked, held, campaigns, adjacency, unit):
         raise LedgerError(
             f"{named} spent on these records without a data set, and {why}; nothing was "
             f"registered or released, register other records as {name}"
@@ -117,6 +118,28 @@ def counted(
     )
 
 
+def unlike_promise(held: Mapping[str, Any], adjacency: Adjacency, unit: Unit) -> str:
+    """Why a campaign's charges are none under the promise of a data set; empty where they are.
+
+    Noise stands in events by the sensitivity that the campaign's own adjacency has, which is no
+    larger than under replace-one. Clipped sums of groups move by as much as twice their bound
+    where one record of a group is blanked.
+
+    Args:
+      held: what the campaign promised.
+      adjacency: of the data set.
+      unit: of the data set.
+    """
+    if held["unit"] != unit.value:
+        return f"that was promised to each {held['unit']}, and tells not what a {unit} lost"
+    if held["adjacency"] not in (adjacency.value, Adjacency.REPLACE_ONE.value):
+        return (
+            f"that was promised under adjacency {held['adjacency']}, and tells not what is lost "
+            f"under {adjacency}"
+        )
+    return ""
+
+
 def _planned(held: Mapping[str, Any]) -> list[Release]:
     return [release_from(record) for record in held["releases"]]
 
@@ -125,12 +148,15 @@ def _uncountable(
     asked: Sequence[Mapping[str, Any]],
     held: Mapping[str, Mapping[str, Any]],
     campaigns: Sequence[str],
+    adjacency: Adjacency,
     unit: Unit,
 ) -> str:
     """Why what some campaigns took cannot be added up; empty where it can."""
     if unit is Unit.GROUP:
         return "what a whole group lost by that cannot be counted"
     for body in asked:
+        if why := unlike_promise(body, adjacency, unit):
+            return why
         before = body.get("before")
         if before and before["declared"]:
             return "what its start spent was only declared"

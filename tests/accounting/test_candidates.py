@@ -120,7 +120,13 @@ def law(
     return total
 
 
-CASES = [(0.1, 0.3, False), (0.3, 0.5, False), (0.05, 0.1, False), (0.1, 0.3, True)]
+CASES = [
+    (0.1, 0.3, False),
+    (0.3, 0.5, False),
+    (0.05, 0.1, False),
+    (0.1, 0.3, True),
+    (0.05, 0.1, True),
+]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,14 +37,17 @@ class Unregistered:
         self.store = LedgerStore(root / "ledger.sqlite")
         self.registry = Registry(self.store, root / "datasets")
 
-    def hold(self, name: str, epsilon: float = 3.0, *, compared: int | None = None):
+    def hold(
+        self, name: str, epsilon: float = 3.0, *, compared: int | None = None, **promised: Any
+    ):
         """A campaign that begins without a data set."""
         privacy = {"selection": "visible", "epsilon": epsilon, "delta": DELTA}
         plan = certified_plan(
             small_spec(name=name, strategy="naive", schedule__queries=[40], privacy=privacy)
         ).plan
         ledger = CampaignLedger(self.store, name, self.root / name)
-        ledger.hold(plan.spec.target, plan.digest, "pool", plan.releases(), compared=compared)
+        target = replace(plan.spec.target, **promised)
+        ledger.hold(target, plan.digest, "pool", plan.releases(), compared=compared)
         return ledger, list(plan.releases())
 
     def register(self, *earlier: str, limit=LIMIT):
@@ -258,3 +262,38 @@ def test_a_start_that_this_ledger_did_not_pay_for_cannot_be_counted(before, know
         improvement(before, campaign="start", releases=elsewhere)
     with pytest.raises(LedgerError, match="what its start spent is not in this ledger"):
         before.register(*known)
+
+
+OTHER_PROMISES = [
+    ({"unit": Unit.GROUP}, LIMIT),
+    ({}, replace(LIMIT, adjacency=Adjacency.REPLACE_ONE)),
+]
+
+
+@pytest.mark.parametrize(("promised", "limit"), OTHER_PROMISES)
+def test_what_was_promised_otherwise_is_not_counted(before, promised, limit):
+    """One record moves a group's clipped sum by twice its bound; noise is by its own adjacency."""
+    with lock_folder(before.root / "first"):
+        before.hold("first", **promised)
+        with pytest.raises(LedgerError, match="promised"):
+            before.register("first", limit=limit)
+    assert not any(entry.kind is EntryKind.BLOCK for entry in before.store.entries())
+
+
+def test_what_was_promised_under_replace_one_covers_zero_out(before):
+    with lock_folder(before.root / "first"):
+        before.hold("first", adjacency=Adjacency.REPLACE_ONE)
+        before.register("first")
+    assert before.block.earlier == ("first",)
+    assert not before.block.uncertain
+
+
+@pytest.mark.parametrize(("promised", "limit"), OTHER_PROMISES)
+def test_of_what_earlier_versions_counted_so_nothing_is_left(before, promised, limit, monkeypatch):
+    module = "dpal.ledger.spend_before_registration.unlike_promise"
+    with lock_folder(before.root / "first"), monkeypatch.context() as earlier:
+        before.hold("first", **promised)
+        earlier.setattr(module, lambda *_: "")
+        before.register("first", limit=limit)
+    assert before.block.uncertain
+    assert before.block.left(limit) == NOTHING

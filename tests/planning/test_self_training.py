@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -177,3 +178,23 @@ def test_it_is_explained(way):
     numbers = remarks["Unlabeled records"].numbers
     assert numbers["records"] == 9_000
     assert numbers["epsilon"] == certified.cohorts[-1].spent.epsilon_pld
+
+
+@pytest.mark.parametrize("candidates", [1_200, 3_000])
+def test_those_put_aside_are_promised_as_much(candidates):
+    """What the last phase alone tells of them: dp-accounting's optimistic loss, a lower bound."""
+    wishes = spec(*MODES["secret draw and gates"], strategy=NAIVE)
+    certified = planned(replace(wishes, candidates=candidates))
+    plan, target = certified.plan, certified.plan.spec.target
+    draw, last = plan.phases[0].selection.draw, plan.phases[-1].training
+    aside = (1 - draw.chance) * (1 - draw.candidates)
+    assert aside > 0.5  # most of the pool
+    told = theirs.from_gaussian_mechanism(
+        last.noise_multiplier,
+        sampling_prob=last.sample_rate_new,
+        pessimistic_estimate=False,
+        value_discretization_interval=1e-3,
+        neighboring_relation=NeighboringRelation.REPLACE_SPECIAL,
+    ).self_compose(last.steps)
+    least = aside * told.get_delta_for_epsilon(target.epsilon - math.log(aside))
+    assert least <= target.delta
