@@ -158,6 +158,8 @@ def verify(
 def account(place: str | Path | CampaignFolder) -> CampaignAccount:
     """What a run promised, spent by cohort, and has left, as its ledger adds it up.
 
+    Of an improvement that spent nothing itself: that of the campaign it began with.
+
     Args:
       place: the run's folder.
 
@@ -165,15 +167,17 @@ def account(place: str | Path | CampaignFolder) -> CampaignAccount:
       DataError: the folder is not a run's.
       LedgerError, LedgerTampered: the ledger is missing, or is not what once was written.
     """
-    from dpal.ledger.campaign_account import campaign_account
+    from dpal.ledger.campaign_account import campaign_account, campaigns_in
     from dpal.ledger.chain import verify_chain
+    from dpal.runs import kinds
     from dpal.runs.open_ledger import recorded_ledger
 
     folder = place if isinstance(place, CampaignFolder) else CampaignFolder(Path(place))
     with closing(recorded_ledger(folder)) as store:
         entries = store.entries()
     verify_chain(entries)
-    return campaign_account(entries, folder.name)
+    use_cases = kinds.recorded_kind(folder).use_cases()
+    return campaign_account(entries, use_cases.holder(folder, campaigns_in(entries)))
 
 
 def vote(ballots: str | Path | Sequence[str | Path], *, name: str, **sections: Any) -> Path:

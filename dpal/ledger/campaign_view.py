@@ -46,6 +46,12 @@ class CampaignView:
         entry = self._find(EntryKind.HOLD, "")
         return None if entry is None else entry.digest
 
+    @property
+    def held_plan(self) -> str | None:
+        """Digest of the plan that is held; None where nothing is."""
+        held = self._held()
+        return None if held is None else str(held["plan"])
+
     def holds(self, plan_digest: str, pool_commitment: str, releases: Iterable[Release]) -> bool:
         """Whether exactly this plan is held, of exactly this pool; see `CampaignLedger.hold`."""
         held = self._held()

@@ -49,13 +49,13 @@ def methods_table(*runs: Methods, title: str = "") -> Table:
         cells = [
             mean_and_spread(averages(repetition).get(key) for repetition in mine) for key in keys
         ]
-        protects = [str(mine[0].get("protects", "record"))] if keys else []
+        protects = str(mine[0].get("protects", "record"))
         if not keys:
             cells = [_in_percent([repetition["figures"]["accuracy"] for repetition in mine])]
-        rows.append((WORDS[name], spent, *protects, *cells))
-    columns = ("protects", *(AVERAGES[key] for key in keys)) if keys else ("accuracy",)
+        rows.append((WORDS[name], spent, protects, *cells))
+    columns = [AVERAGES[key] for key in keys] or ["accuracy"]
     usual = "Methods, figures averaged over labels" if keys else "Methods"
-    return Table(title or usual, ("method", "epsilon", *columns), tuple(rows))
+    return Table(title or usual, ("method", "epsilon", "protects", *columns), tuple(rows))
 
 
 def compare_methods(*runs: Methods) -> dict[str, PairedComparison]:

@@ -36,7 +36,8 @@ from dpal.reports.vote_report import (
 
 _OTHERS = (
     "other methods were run on the same private records for comparing, each under an account of "
-    "its own: publishing several of them adds their epsilons up. What is not private is for "
+    "its own, and each protects what its row says: publishing several of them adds their epsilons "
+    "up where they protect the same. What is not private is for "
     "nobody's eyes but those who may see the records; its model was not kept."
 )
 _PLURAL = ("powerset", "gnmax")  # of which the share is a union bound
@@ -56,8 +57,10 @@ def pate_report(facts: RunFacts, metrics: Mapping[str, Any], methods: Methods) -
     shown = ("auc", "bac") if has_labels(methods) else ()
     labels = [block for figure in shown for block in _of_labels(summary, methods, figure)]
     rule = f"{capital(rule_words(summary))}. {metrics['labels']:,} public records have a released"
+    several = len(methods) > 1
     return run_report(
         facts,
+        covered=f"the released labels and the student of this {facts.run}" if several else "",
         promised_by=certified_votes(summary),
         spent=spent_on_votes(summary),
         sections=(
@@ -70,7 +73,7 @@ def pate_report(facts: RunFacts, metrics: Mapping[str, Any], methods: Methods) -
         uncovered=(
             "public records, their released labels, the validation set and every figure on it are "
             "not protected",
-            *([_OTHERS] if len(methods) > 1 else []),
+            *([_OTHERS] if several else []),
             *not_of_votes(summary),
         ),
         cards=(

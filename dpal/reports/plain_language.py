@@ -41,20 +41,20 @@ def best_guess(epsilon: float, delta: float) -> float:
     return (1.0 + delta * grown) / (1.0 + grown)
 
 
-def promised(summary: Mapping[str, Any], run: str) -> Rows:
+def promised(summary: Mapping[str, Any], covered: str) -> Rows:
     """What was promised: a word of the promise, and what it means.
 
     Args:
       summary: of the certified plan.
-      run: what a person calls the run.
+      covered: what the promise is about, such as "everything that left this campaign".
     """
     epsilon, delta, unit = summary["target_epsilon"], summary["delta"], summary["unit"]
     guess = best_guess(epsilon, delta)
     return (
         (
             "in one sentence",
-            f"Whoever sees everything that left this {run} sees nearly the same as if the "
-            f"content of any one {unit} {CHANGED[summary['adjacency']]}.",
+            f"Whoever sees {covered} sees nearly the same as if the content of any one {unit} "
+            f"{CHANGED[summary['adjacency']]}.",
         ),
         (
             f"epsilon {epsilon:g}",

@@ -79,6 +79,7 @@ def run_report(
     points: Sequence[tuple[bool, str]] = (),
     defect: str = "",
     checks: Rows = (),
+    covered: str = "",
 ) -> Report:
     """Composes the report of a run.
 
@@ -92,7 +93,9 @@ def run_report(
       points: further ones of the verdict.
       defect: title of the verdict where something else than the ledger says not to rely on it.
       checks: further commands that check the run, and what they do.
+      covered: what the promise is about; left out, everything that left the run.
     """
+    about = covered or f"everything that left this {facts.run}"
     summary, number = facts.summary, facts.head["sequence"]
     public = facts.why_public
     digests = {
@@ -112,7 +115,7 @@ def run_report(
         verdict=_verdict(facts, points, defect),
         cards=(*own, *cards),
         sections=(
-            section("What was promised", Facts(promised(summary, facts.run)), *promised_by),
+            section("What was promised", Facts(promised(summary, about)), *promised_by),
             section("What was spent", *spent, note=f"Epsilon at {terms(summary)}."),
             *sections,
             *_worth(facts),

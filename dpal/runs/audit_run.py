@@ -9,6 +9,7 @@ from typing import Any
 
 from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.audit.one_draw_per_reservation import drill_findings, ledger_findings
+from dpal.errors import ParameterError
 from dpal.files.artifacts import RECORD
 from dpal.randomness import secure
 from dpal.runs.progress_logging import notify
@@ -37,6 +38,26 @@ def audit_report(
         findings=(*findings, *found_in_ledger(run)),
         canaries=canaries,
     )
+
+
+def require_held_plan(run: Run[Any]) -> None:
+    """Requires that what is attacked is what was run, if the folder holds a run.
+
+    Else the ledger would differ from the plan, and a sound run would be called a defect.
+
+    Raises:
+      ParameterError: the ledger holds another plan under this name.
+    """
+    if not (run.folder.root / RECORD).is_file():
+        return
+    with run.ledger() as ledger:
+        held = ledger.held_plan
+    if held not in (None, run.plan.digest):
+        raise ParameterError(
+            f"{run.folder.root} holds a run of another plan, by other settings or another version, "
+            "and an audit compares both; give it the settings of that run, or these a name of "
+            "their own"
+        )
 
 
 def found_in_ledger(run: Run[Any]) -> list[AuditFinding]:

@@ -103,7 +103,7 @@ def make_ledger_page(folder: CampaignFolder, to: Path | None = None) -> Path:
             entries, doubt = store.entries(), _DOUBTS[error.finding]
             verify_chain(entries)
     path = to or folder.ledger_page
-    holder = _holder(folder, entries)
+    holder = holder_of(folder, entries)
     own = holder == folder.name
     owner = folder if own else CampaignFolder(folder.root.parent / holder)
     report = ledger_report(
@@ -147,11 +147,15 @@ def _is_in_ledger(folder: CampaignFolder) -> bool:
         return True
     try:
         with closing(recorded_ledger(folder)) as store:
-            return _holder(folder, store.entries()) in campaigns_in(store.entries())
+            return holder_of(folder, store.entries()) in campaigns_in(store.entries())
     except LedgerMissing:
         return False
 
 
-def _holder(folder: CampaignFolder, entries: Sequence[Entry]) -> str:
-    """Whose part of the ledger tells a run's story."""
+def holder_of(folder: CampaignFolder, entries: Sequence[Entry]) -> str:
+    """Whose part of the ledger tells a run's story.
+
+    Raises:
+      DataError: the run is of a kind unknown here.
+    """
     return recorded_kind(folder).use_cases().holder(folder, campaigns_in(entries))

@@ -62,7 +62,7 @@ class LedgerView:
         """Reads the ledger of a campaign, or of a folder of campaigns.
 
         Raises:
-          LedgerError: there is none, or nothing is in it.
+          LedgerError: there is none, or nothing of the campaign or its start is in it.
           LedgerTampered: its chain is broken.
         """
         campaign = place if isinstance(place, CampaignFolder) else None
@@ -71,7 +71,17 @@ class LedgerView:
         verify_chain(entries)
         if not entries:
             raise LedgerError("the ledger has no entries yet: nothing was reserved or released")
-        return cls(entries, campaign.name if campaign else None)
+        if campaign is None:
+            return cls(entries, None)
+        from dpal.runs.make_report import holder_of  # which draws, and takes long to import
+
+        name = holder_of(campaign, entries)
+        if name not in campaigns_in(entries):
+            raise LedgerError(
+                f"{campaign.root} has spent nothing in this ledger: what it began with was "
+                "trained elsewhere, and its certificate says what that cost"
+            )
+        return cls(entries, name)
 
     def accounts(self) -> list[CampaignAccount]:
         """Accounts of the campaigns that are looked at."""

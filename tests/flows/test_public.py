@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+import dpal
 from dpal.errors import DpalError
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
@@ -37,6 +38,13 @@ def test_a_free_choice_adds_no_entry_to_that_of_its_start(place):
     assert document["released"] == []
     assert document["epsilon"] == document["start"]["epsilon"]
     assert document["ledger"]["head"] == document["start"]["certificate"]["ledger"]["head"]
+
+
+@pytest.mark.parametrize("by", ["cohort", "time", "data"])
+def test_the_ledger_of_a_free_choice_is_that_of_its_start(by):
+    result = call("ledger", "show", "artifacts/diverse", "--by", by)
+    assert result.returncode == 0, result.stderr
+    assert dpal.account("artifacts/diverse") == dpal.account("artifacts/begun")
 
 
 def test_near_private_has_two_releases_that_were_held_before_its_start_began(place):

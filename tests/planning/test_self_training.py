@@ -25,6 +25,7 @@ from dpal.planning.campaign_spec import (
 )
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.explain_campaign import explain_campaign
+from dpal.planning.selection_steps import SecretRandomDraw
 from dpal.planning.self_training import unlabeled_phase
 from dpal.privacy import Accountant, Adjacency
 from tests.planning.specs import campaign
@@ -186,7 +187,9 @@ def test_those_put_aside_are_promised_as_much(candidates):
     wishes = spec(*MODES["secret draw and gates"], strategy=NAIVE)
     certified = planned(replace(wishes, candidates=candidates))
     plan, target = certified.plan, certified.plan.spec.target
-    draw, last = plan.phases[0].selection.draw, plan.phases[-1].training
+    first, last = plan.phases[0].selection, plan.phases[-1].training
+    assert isinstance(first, SecretRandomDraw)
+    draw = first.draw
     aside = (1 - draw.chance) * (1 - draw.candidates)
     assert aside > 0.5  # most of the pool
     told = theirs.from_gaussian_mechanism(
