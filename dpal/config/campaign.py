@@ -516,7 +516,7 @@ class CampaignConfig(RunConfig):
 
     def _groups(self, unit: Unit, registered: str | None) -> Groups | None:
         column = self.data.group_column or registered
-        if column is None or unit is Unit.RECORD:  # rehearsed or simulated, on single records
+        if column is None or unit is Unit.RECORD:
             return None
         schedule = self.schedule
         return Groups(column=column, records=schedule.group_records, labels=schedule.group_labels)

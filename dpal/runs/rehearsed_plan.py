@@ -13,6 +13,7 @@ from dpal.data.labeling_state import load_all
 from dpal.data.sources import Source
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Plan
+from dpal.privacy import Unit
 from dpal.runs.chosen_acquisition import MOST_RECORDS, REHEARSALS
 from dpal.runs.plan_new_campaign import CampaignStart
 from dpal.simulation.choose_acquisition import split_in_halves
@@ -55,6 +56,24 @@ def rehearse_start(
         )
 
 
+def require_rehearsable_settings(config: CampaignConfig) -> None:
+    """Requires a campaign that starts afresh and protects single records, as public ones stand for.
+
+    Raises:
+      ParameterError: it goes on with an earlier model, or protects groups.
+    """
+    if config.start_from is not None:
+        raise ParameterError(
+            f"the campaign goes on with the model of {config.start_from}, which has learned from "
+            "private records, and what is shown here is public; rehearse without start_from"
+        )
+    if config.privacy.unit is Unit.GROUP:
+        raise ParameterError(
+            "the plan protects groups, and rehearsals are of single records; their figures would "
+            "be too good, and compare ways of selecting only with privacy.unit record"
+        )
+
+
 def _require_rehearsable(config: CampaignConfig, plan: Plan) -> None:
     """Requires public records, and a plan that they can stand in for."""
     spec, place = plan.spec, config.data.validation or "validation.share"
@@ -63,16 +82,7 @@ def _require_rehearsable(config: CampaignConfig, plan: Plan) -> None:
             f"{place} is protected, and a rehearsal trains and measures on it without noise; it "
             "needs a validation set that is public"
         )
-    if spec.start_from is not None:
-        raise ParameterError(
-            f"the campaign goes on with the model of {spec.start_from}, which has learned from "
-            "private records, and what is shown here is public"
-        )
-    if spec.groups is not None:
-        raise ParameterError(
-            "the plan protects groups, and rehearsals are of single records; their figures would "
-            "be too good"
-        )
+    require_rehearsable_settings(config)
     if spec.blocks:
         raise ParameterError(
             f"records of data set {spec.dataset} have spent what public records have not, and "

@@ -10,6 +10,7 @@ import typer
 
 from dpal.errors import ConfigError, ParameterError
 from dpal.files.atomic_writes import atomic_write
+from dpal.privacy import Unit
 from dpal.simulation.evaluation_parts import EvaluationPart
 from flows.cli.read_settings import ConfigFile, Settings, load_config
 from flows.cli.terminal import out, print_table
@@ -43,6 +44,12 @@ def simulate(
 
         spec = open_data(config).spec
     else:
+        if config.privacy.unit is Unit.GROUP:
+            raise ParameterError(
+                "the plan protects groups, and --pool-size is of single records, whose figures "
+                "would be too good; leave --pool-size out, and data.pool says how many groups "
+                "there are"
+            )
         spec = config.to_spec(pool_size=pool_size, input_shape=(1, 28, 28), classes=10)
     if not spec.selects:
         raise ConfigError(
@@ -124,11 +131,13 @@ def rehearse_command(
         rehearsal_summary,
         rehearsal_table,
     )
+    from dpal.runs.rehearsed_plan import require_rehearsable_settings
     from dpal.simulation.rehearsal import RehearsalMethod
     from flows.cli.run_rehearsals import Rehearsal, run_rehearsals, write_figure
 
+    require_rehearsable_settings(config)
     method_names = [method.value for method in RehearsalMethod]
-    chosen = [name.strip() for name in methods.split(",")]
+    chosen = list(dict.fromkeys(name.strip() for name in methods.split(",")))
     for name in chosen:
         if name not in method_names:
             raise ParameterError(f"--methods has {name!r}; choose of {', '.join(method_names)}")

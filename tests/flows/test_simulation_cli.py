@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dpal.errors import ParameterError
 from dpal.reports.rehearsal_summary import rehearsal_table
+from flows.cli import run_rehearsals
+from flows.cli.simulate import rehearse_command
 from tests.conftest import write_config
 from tests.flows.calling import call, sentence
 
@@ -102,6 +105,12 @@ def test_what_looks_at_no_scores_is_not_simulated(place):
     assert "acquisition random" in said
 
 
+def test_a_plan_that_protects_groups_is_not_simulated_by_a_number_of_records(place):
+    groups = ("--set", "data.group_column=id", "--set", "privacy.unit=group")
+    said = sentence(call("simulate", "c.yaml", "--pool-size", "2000", *groups))
+    assert "protects groups" in said and "--pool-size" in said
+
+
 @pytest.mark.slow
 def test_a_rehearsal_on_public_data(place):
     """Three ways of selecting in a process of their own, and every figure in a file."""
@@ -149,8 +158,29 @@ def test_a_rehearsal_on_public_data(place):
         ),
         (["--public", "--runs", "0"], "Invalid value for '--runs'"),
         (["--public", "--set", "privacy.epsilon=0"], "privacy.epsilon is 0 but should be greater"),
+        (
+            ["--public", "--set", "data.group_column=id", "--set", "privacy.unit=group"],
+            "protects groups",
+        ),
+        (
+            ["--public", "--set", "data.dataset=clinic", "--set", "start_from=earlier"],
+            "model of earlier",
+        ),
     ],
 )
 def test_what_cannot_be_rehearsed_is_one_sentence(place, arguments, said):
     assert said in sentence(call("rehearse", "c.yaml", *arguments))
     assert not Path("artifacts").exists()
+
+
+def test_a_method_that_is_named_twice_is_rehearsed_once(place, monkeypatch):
+    asked: list[tuple[str, int]] = []
+
+    def noted(wanted, **named):
+        asked.extend((one.method.value, one.run) for one in wanted)
+        return [], {"random": "noted"}
+
+    monkeypatch.setattr(run_rehearsals, "run_rehearsals", noted)
+    with pytest.raises(ParameterError, match="noted"):
+        rehearse_command(Path("c.yaml"), public=True, methods="random, exact,random", runs=2)
+    assert asked == [("random", 0), ("exact", 0), ("random", 1), ("exact", 1)]
