@@ -70,7 +70,8 @@ class RehearsedPhase:
     Attributes:
       labels: bought so far.
       figures: on the validation set, in [0, 1], the headline first.
-      quality: of the selection; None for the initial phase.
+      quality: of the selection, beside all records that were unlabeled, candidates or not; None for
+        the initial phase.
     """
 
     labels: int
@@ -205,6 +206,7 @@ def rehearse(
         if phase.is_self_training:
             eligible = np.flatnonzero((cohorts == _UNLABELED) | (cohorts == _ASIDE))
         scores, width = np.zeros(eligible.size), _width(plan, acquisition, method)
+        scores_aside = np.empty(0)
         history = scorer = None
         if phase.is_self_training:
             labels[eligible] = _pseudo_labels(
@@ -225,6 +227,9 @@ def rehearse(
                 public=data.known[0][torch.from_numpy(public_left)],
             )
             scores = scorer.of(data.inputs[torch.from_numpy(eligible)])
+            aside = np.flatnonzero(cohorts == _ASIDE)
+            if aside.size:
+                scores_aside = scorer.of(data.inputs[torch.from_numpy(aside)])
         if starts_at_validation(phase.selection) and scorer is not None:
             public = scorer.of(data.known[0])
             history = QueryHistory(
@@ -288,6 +293,8 @@ def rehearse(
             released.load_state_dict(average.averaged_state_dict())
         on_model(released)
         positions = np.searchsorted(eligible, picked.rows)
+        # No query is offered who is no candidate, and hits are of all who are unlabeled.
+        judged = np.concatenate([scores, scores_aside])
         phases.append(
             RehearsedPhase(
                 labels=bought,
@@ -299,7 +306,7 @@ def rehearse(
                     task=plan.spec.model.task,
                 ),
                 quality=measure_selection(
-                    scores, positions, query=max(phase.cohort_size, positions.size)
+                    judged, positions, query=max(phase.cohort_size, positions.size)
                 )
                 if phase.index and not phase.is_self_training
                 else None,

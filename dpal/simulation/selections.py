@@ -76,6 +76,8 @@ def simulate_mode(
 ) -> Iterator[SimulatedPhase]:
     """Runs all selections of a certified plan on simulated scores.
 
+    Where queries have candidates, they select from these alone, and are judged beside all.
+
     Args:
       plan: with its selections.
       model: of the scores; drawn anew in every phase.
@@ -89,15 +91,21 @@ def simulate_mode(
         step = plan.phases[phase].selection
         # The paper's clip bounds its noise; thresholds need none.
         shown = np.minimum(scores, ENTROPY_CLIP) if step.clips_scores else scores
+        # Scores are drawn anew in every phase, so that the first rows are as random as any. A
+        # query may buy less than planned: of the candidates more are left then.
+        candidates = plan.spec.candidates
+        offered = left if candidates is None else min(left, candidates - selected)
         width = ENTROPY_CLIP if step.clips_scores else 1.0
         size = plan.phases[phase].cohort_size
         history = QueryHistory(
-            left=left,
+            left=offered,
             noisy_count=noisy_count,
             selected=selected,
             public_scores=np.minimum(model.draw(_PUBLIC, rng=public), width),
         )
-        chosen = select(step, _batches(shown), size, width=width, rng=noise, history=history)
+        chosen = select(
+            step, _batches(shown[:offered]), size, width=width, rng=noise, history=history
+        )
         noisy_count += chosen.counted.noisy_count if chosen.counted else 0
         selected += chosen.rows.size
         yield _measured(phase, plan.spec.selection.value, True, scores, chosen, size)

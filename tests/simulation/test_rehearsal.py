@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -99,6 +101,22 @@ def test_the_papers_clip_is_no_part_of_the_judgement():
             assert phase.quality.best_mean_score > phase.quality.mean_score
             # 40 of 500 or 460 are the best: a draw that finds 16 of them has a chance of 1e-7.
             assert phase.quality.hits < 0.4
+
+
+def test_hits_are_of_all_unlabeled_records_and_not_of_candidates():
+    spec = small_spec(strategy="naive", acquisition=LEAST.value, schedule__queries=[60, 60],
+                      privacy={"selection": "hidden", "candidates": 260})  # fmt: skip
+    plan = certified_plan(spec_for(RehearsalMethod.HIDDEN, spec)).plan
+    assert plan.spec.candidates == 260
+    first, draws = SeededBits(1, "initial cohort"), partial(SeededBits, 1)
+    phases = rehearse(plan, DATA, RehearsalMethod.HIDDEN, acquisition=LEAST, physical_batch=64,
+                      first_cohort=first, draws=draws)  # fmt: skip
+    for before, phase in pairwise(phases):
+        assert phase.quality is not None
+        # However many coins set aside, all but the bought are unlabeled.
+        assert phase.quality.chance == pytest.approx(phase.quality.query / (600 - before.labels))
+        assert phase.quality.hits < 0.9
+        assert phase.quality.mean_score < phase.quality.best_mean_score
 
 
 def test_rehearsals_that_are_compared_share_their_first_cohort(plans, monkeypatch):

@@ -12,13 +12,16 @@ import yaml
 
 import flows
 from dpal.acquisition.scores import ENTROPY_CLIP
+from dpal.acquisition.selection import select
 from dpal.config.campaign import parse_config
 from dpal.errors import ParameterError
+from dpal.planning.alternatives import precision_of
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.selection_steps import design_selections
 from dpal.randomness import seeded
+from dpal.simulation import selections
 from dpal.simulation.selections import (
     ScoreModel,
     simulate_mechanisms,
@@ -74,6 +77,47 @@ def test_hidden_selection_finds_them_nearly_all(cifar):
     bought = np.array([[one.selected for one in run] for run in runs])
     assert (bought.sum(axis=1) <= sum(sizes)).all()
     assert (bought.mean(axis=0) > 0.85 * np.array(sizes)).all()
+
+
+def of_candidates() -> CampaignSpec:
+    return small_spec(
+        20_000, privacy={"selection": "hidden"}, schedule__queries=[200, 200],
+        schedule__initial=1000,
+    )  # fmt: skip
+
+
+def test_hidden_selection_finds_no_more_than_its_candidates():
+    """Hits are of all unlabeled records: as many as the plan expects, and no rarer choice."""
+    spec = of_candidates()
+    assert spec.candidates == 1600
+    plan = planned(spec, SelectionMode.HIDDEN)
+    expected = [precision_of(plan, query) for query in (1, 2)]
+    assert expected == pytest.approx([1600 / 19_000] * 2)
+    runs = runs_of(plan)
+    # 400 of 1,600 are bought, so that the second query has a little less to find.
+    assert hits(plan) == pytest.approx(expected, abs=0.03)
+    assert [one.chance for one in runs[0]] == pytest.approx([200 / 19_000, 200 / 18_800], rel=0.2)
+    assert np.mean([[one.selected for one in run] for run in runs]) > 100
+
+
+def test_candidates_are_fewer_after_each_query(monkeypatch):
+    """What is offered is what is told."""
+    spec = of_candidates()
+    offers: list[int] = []
+    told: list[int] = []
+    bought: list[int] = []
+
+    def watched(step, scored, count, *, history, **named):
+        batches = list(scored)
+        offers.append(sum(rows.size for rows, _ in batches))
+        told.append(history.left)
+        chosen = select(step, iter(batches), count, history=history, **named)
+        bought.append(chosen.rows.size)
+        return chosen
+
+    monkeypatch.setattr(selections, "select", watched)
+    simulated(planned(spec, SelectionMode.HIDDEN), 0)
+    assert offers == told == [1600, 1600 - bought[0]]
 
 
 def test_the_papers_selection_finds_what_the_paper_says(cifar):
