@@ -106,12 +106,16 @@ def members(
       repeated: what is averaged over.
 
     Raises:
-      ConfigError: a setting is named twice, unknown, or has no such value.
+      ConfigError: a setting is named twice, unknown, or has no such value; or two of its values
+        make the same run, which would be counted twice.
     """
     kind, keys = kind_in(values), [key for key, _ in (*axes, *repeated)]
     if len(set(keys)) != len(keys):
         raise ConfigError("a setting stands twice among --sweep and --repeat; give each once")
-    for chosen in product(*(given for _, given in (*axes, *repeated))):
+    seen: dict[Path, tuple[Any, ...]] = {}
+    places = product(*(range(len(given)) for _, given in (*axes, *repeated)))
+    for place in places:
+        chosen = [given[at] for at, (_, given) in zip(place, (*axes, *repeated), strict=True)]
         changed, chosen_settings = copy.deepcopy(dict(values)), dict(zip(keys, chosen, strict=True))
         for key, value in chosen_settings.items():
             override(changed, key, value)
@@ -121,7 +125,17 @@ def members(
             repeated={key: chosen_settings[key] for key, _ in repeated},
         )
         _require_no_tuning(member.config)
+        if (before := seen.setdefault(member.folder.root, place)) != place:
+            differing = next(at for at, _ in enumerate(keys) if before[at] != place[at])
+            raise _same_run(keys[differing], "--sweep" if differing < len(axes) else "--repeat")
         yield member
+
+
+def _same_run(key: str, option: str) -> ConfigError:
+    return ConfigError.before_release(
+        f"{option} {key} has two values that make the same run, whose result would count twice; "
+        "give each value once, of a setting that moves results"
+    ).about(key, "same_run")
 
 
 def _require_no_tuning(config: RunConfig) -> None:

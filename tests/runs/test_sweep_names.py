@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dpal.canonical import digest
-from dpal.runs.sweeps import deciding, renamed
+from dpal.errors import ConfigError
+from dpal.runs.sweeps import deciding, members, renamed
 from tests.conftest import small_values
 
 PUBLIC_VALUES: dict[str, Any] = {
@@ -51,3 +52,29 @@ def test_what_is_set_otherwise_has_another_name() -> None:
     assert deciding({**values, "stop": {}})["stop"]["patience"] == 1
     heads = small_values(training__method="prototypes")
     assert renamed(heads)["name"] != renamed(values)["name"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "repeat", "key", "option"),
+    [
+        ([("runtime.device", ["cpu", "cuda"])], [], "runtime.device", "--sweep"),
+        ([("privacy.epsilon", [4, 8, 4.0])], [], "privacy.epsilon", "--sweep"),
+        ([("validation.why", ["this", "that"]), ("model.seed", [0, 1])], [], "validation.why",
+         "--sweep"),
+        ([("privacy.epsilon", [4, 8])], [("runtime.device", ["cpu", "cuda"])], "runtime.device",
+         "--repeat"),
+    ],
+    ids=["runtime", "equal", "validation", "repeated"],
+)  # fmt: skip
+def test_two_values_of_one_run_are_refused(
+    sweep: list[Any], repeat: list[Any], key: str, option: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        list(members(small_values(), sweep, repeat))
+    assert (refused.value.setting, refused.value.released) == (key, False)
+    assert f"{option} {key}" in str(refused.value)
+
+
+def test_values_that_move_results_are_runs_of_their_own() -> None:
+    runs = list(members(small_values(), [("privacy.epsilon", [4, 8])], [("model.seed", [0, 1])]))
+    assert len({run.folder.root for run in runs}) == 4
