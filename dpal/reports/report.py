@@ -6,6 +6,7 @@ paragraph; in any text, `so` is a word of a machine.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -233,6 +234,15 @@ def pieces(text: str) -> list[tuple[bool, str]]:
     if len(parts) % 2 == 0:
         return [(False, text)]
     return [(index % 2 == 1, part) for index, part in enumerate(parts)]
+
+
+def swept_value(value: object) -> Any:
+    """A value of a setting as something that tells rows apart: of a list or section its text.
+
+    >>> swept_value([40, 40]), swept_value(8)
+    ('[40, 40]', 8)
+    """
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def capital(text: str) -> str:

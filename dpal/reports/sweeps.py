@@ -13,7 +13,7 @@ from dpal.reports.improvement_report import START
 from dpal.reports.intervals import TITLE, TOGETHER, mean_in_percent
 from dpal.reports.plan_and_phase_tables import terms
 from dpal.reports.render.markdown import blocks_in_markdown
-from dpal.reports.report import Block, Table, capital, table
+from dpal.reports.report import Block, Table, capital, swept_value, table
 from dpal.reports.validation_figures import figures_in, headline
 from dpal.simulation.paired_comparison import (
     PairedComparison,
@@ -27,7 +27,7 @@ class Point:
     """What the repetitions of one combination reached.
 
     Attributes:
-      x: value of the first swept setting.
+      x: value of the first swept setting; of a list its text.
       line: values of the others, for the legend; empty where only one is swept.
       figure: name of the headline figure.
       repeated: the repetition that each run is, as text; the same for runs that share seeds.
@@ -68,16 +68,13 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for record in records:
         if not record.get("refused"):
-            groups.setdefault(tuple(record["swept"][key] for key in keys), []).append(record)
+            values = tuple(swept_value(record["swept"][key]) for key in keys)
+            groups.setdefault(values, []).append(record)
     points = []
     for (x, *others), runs in groups.items():
         named_figures = bool(figures_in(runs[0]))
         name = headline(runs[0])[0] if named_figures else ""
-        # A word says what it is; a number needs its setting's name.
-        named = [
-            value if isinstance(value, str) else f"{_short(key)} {value}"
-            for key, value in zip(keys[1:], others, strict=True)
-        ]
+        named = [_named(key, value) for key, value in zip(keys[1:], others, strict=True)]
         points.append(
             Point(
                 x=x,
@@ -205,7 +202,13 @@ def sweep_report(
 def _way(point: Point, keys: Sequence[str]) -> str:
     if len(keys) > 1:
         return point.line
-    return point.x if isinstance(point.x, str) else f"{_short(keys[0])} {point.x}"
+    return _named(keys[0], point.x)
+
+
+def _named(key: str, value: Any) -> str:
+    """A word, which says what it is; a number or a list after its setting's name."""
+    says_itself = isinstance(value, str) and not value.startswith(("[", "{"))
+    return value if says_itself else f"{_short(key)} {value}"
 
 
 def _by_repetition(point: Point) -> dict[str, float]:

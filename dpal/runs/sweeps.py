@@ -192,8 +192,9 @@ def write_any_sweep(
     """Writes results, report and figure of a sweep of runs of any kind."""
     records = [*map(record_of, finished), *refused]
     keys = list(records[0]["swept"])
-    points = points_of(records, keys)
+    # First of all: runs were paid for, whatever becomes of the tables.
     write_text(folder / RESULTS, json.dumps(records, indent=1) + "\n")
+    points = points_of(records, keys)
     compared = comparison_records(points, keys)
     write_text(folder / COMPARISONS, json.dumps(compared, indent=1) + "\n")
     comparisons = sweep_comparison_table(points, keys)

@@ -91,8 +91,11 @@ def test_a_sweep_plans_as_plan_does(workplace, mlflow_uri):
 
 
 def test_rows_without_a_plan_say_why():
-    record = as_json(call("plan", "c.yaml", "--sweep", "schedule.queries=[40],[900]", "--json"))
+    arguments = ("plan", "c.yaml", "--sweep", "schedule.queries=[40],[900]")
+    record = as_json(call(*arguments, "--json", "--plots", "figures"))
     assert [row["planned"] for row in record["rows"]] == [True, False]
+    assert record["rows"][0]["schedule.queries"] == [40]  # drawn as text, and kept as it is
+    assert Path("figures/sweep-schedule.queries.png").stat().st_size > 10_000
     assert "asks for 1,000 labels" in record["rows"][1]["reason"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dpal.reports.plots.sweeps import sweep_figure
 from dpal.reports.sweeps import (
     comparison_records,
     points_of,
@@ -91,3 +92,36 @@ def test_single_runs_have_no_interval():
     points = points_of([record(0.7, 0, rate=1), record(0.8, 0, rate=2)], ["rate"])
     assert [row[2] for row in points_table(points, ["rate"]).rows] == ["70.00 %", "80.00 %"]
     assert sweep_comparison_table(points, ["rate"]).rows == ()
+
+
+LISTS = [
+    record(level + seed / 100, seed, hidden=hidden, method=method)
+    for hidden, level in (([4], 0.6), ([6, 4], 0.7), (None, 0.5))
+    for method in ("random", "entropy")
+    for seed in (0, 1)
+]
+
+
+@pytest.mark.parametrize(
+    ("keys", "first", "line", "cells"),
+    [
+        (["hidden", "method"], "[4]", "random", ("[4]", "[6, 4]", "None")),
+        (["method", "hidden"], "random", "hidden [4]", ("random", "entropy")),
+    ],
+)
+def test_lists_are_values_as_well(keys: list[str], first: str, line: str, cells: tuple[str, ...]):
+    points = points_of(LISTS, keys)
+    assert [point.runs for point in points] == [2] * 6
+    assert (points[0].x, points[0].line) == (first, line)
+    assert {row[0] for row in points_table(points, keys).rows} == set(cells)
+    assert {row[keys[0]] for row in comparison_records(points, keys)} >= {first}
+    sweep_report(points, LISTS, keys)
+    [ticks] = [axes.get_xticklabels() for axes in sweep_figure(points, keys[0]).axes]
+    assert tuple(tick.get_text() for tick in ticks) == cells
+
+
+def test_lists_of_one_setting_are_compared_with_the_first():
+    points = points_of([one for one in LISTS if one["swept"]["method"] == "random"], ["hidden"])
+    shown = sweep_comparison_table(points, ["hidden"])
+    assert [row[0] for row in shown.rows] == ["[6, 4]", "None"]
+    assert "hidden [4]" in shown.title

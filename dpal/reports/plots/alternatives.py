@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dpal.reports.plots import style
+from dpal.reports.report import swept_value
 
 _PRECISION = "expected_precision"
 
@@ -23,6 +24,7 @@ def plan_sweep_figure(key: str, rows: Sequence[Mapping[str, Any]], promise: str)
       rows: records of alternatives, in order; their values are under `key`.
       promise: what all of them promise, in words.
     """
+    rows = [{**row, key: swept_value(row[key])} for row in rows]
     planned = [row for row in rows if row["planned"]]
     panels = _panels(planned)
     count = max(1, len(panels))
