@@ -222,6 +222,29 @@ def promise(summary: Mapping[str, Any]) -> str:
     )
 
 
+def promises(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """The promise of several plans, at least one: of what differs among them, that it does."""
+    told = dict.fromkeys(map(promise, summaries))
+    if len(told) == 1:
+        return f"promised: {next(iter(told))}"
+    marks = (paper_mark(one["delta"], one["unit"], one.get("pool_size")) for one in summaries)
+    mark = next(filter(None, marks), "")
+    return f"each plan has a promise of its own: {shared_promise(summaries)}" + (
+        f"; {mark}" if mark else ""
+    )
+
+
+def shared_promise(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """What plans promise, in a line; of what differs among them, that it does."""
+    parts = []
+    for key, word in (("target_epsilon", "epsilon"), ("delta",) * 2, ("adjacency",) * 2,
+                      ("unit",) * 2, ("accountant",) * 2):  # fmt: skip
+        values = list(dict.fromkeys(summary[key] for summary in summaries))
+        said = "differs" if len(values) > 1 else "".join(map(_short, values))
+        parts.append(f"{word} {said}")
+    return ", ".join(parts)
+
+
 def other_strategy(used: Strategy, asked: Strategy) -> str:
     """Why a plan is not by the strategy that was asked for."""
     return (
@@ -276,3 +299,7 @@ def _how_selected(phase: Mapping[str, Any]) -> str:
         return f"random by secret coins, chance {by_mechanism['secret_draw']['chance']:.3g}"
     what = "answers" if "anchored_answers" in by_mechanism else "gate"
     return f"{what}, noise {by_mechanism['noisy_threshold']['noise_multiplier']:.3g}"
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -80,7 +80,7 @@ def plan_command(
         # Not through the terminal's console, which breaks long lines.
         typer.echo(json.dumps(record, indent=2))
         return
-    if "target_epsilon" in record:
+    if "target_epsilon" in record and sweep is None:  # whose plans need not promise the same
         from dpal.reports.plan_and_phase_tables import promise
 
         out.print(f"{config.name}: {promise(record)}", soft_wrap=True)

@@ -24,6 +24,8 @@ from dpal.reports.plan_and_phase_tables import (
     figures_in_plan,
     other_strategy,
     plan_table,
+    promises,
+    shared_promise,
     shares_table,
 )
 from dpal.reports.rehearsed_figures import expected_figures_table, expected_words
@@ -286,15 +288,16 @@ def _swept(
 
     def drawn() -> Figure:
         from dpal.reports.plots.alternatives import plan_sweep_figure
-        from dpal.reports.plots.plan import promise_words
 
-        return plan_sweep_figure(key, rows, promise_words(spec, swept=key))
+        return plan_sweep_figure(key, rows, shared_promise(planned) if planned else "no plan")
 
+    planned = [row for row in rows if row["planned"]]
+    promised = (("", promises(planned)),) if planned else ()
     table = Table(f"Plans over {key}", (key, *_COLUMNS), _cells(rows, (key,)))
     return PlanView(
         record={**_promised(spec), "key": key, "rows": rows},
         tables=(table,),
-        words=_notes(rows, (key,)),
+        words=(*promised, *_notes(rows, (key,))),
         figures={f"sweep-{key}.png": drawn},
     )
 

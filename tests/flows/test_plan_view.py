@@ -90,6 +90,25 @@ def test_a_sweep_plans_as_plan_does(workplace, mlflow_uri):
     assert swept["rows"][1]["plan_digest"] == plan["plan_digest"]
 
 
+@pytest.mark.parametrize(
+    ("swept", "said"),
+    [
+        ("privacy.delta=1e-5,1e-4", "epsilon 4, delta differs, adjacency zero_out"),
+        ("privacy.epsilon=2,4", "epsilon differs, delta 0.0001"),
+        ("privacy.adjacency=zero_out,replace_one", "adjacency differs, unit record"),
+        ("schedule.epochs_per_phase=1,2", "epsilon 4 at delta 0.0001"),
+    ],
+    ids=["delta", "epsilon", "adjacency", "none of them"],
+)
+def test_a_sweep_tells_what_all_of_its_plans_promise(swept, said):
+    settings = ("--set", "privacy.epsilon=4", "--set", "privacy.delta=1e-4")
+    shown = call("plan", "c.yaml", *settings, "--sweep", swept)
+    assert shown.returncode == 0, shown.stderr
+    told = " ".join(shown.stdout.split())
+    assert said in told
+    assert ("epsilon 4 at" in told) == ("epochs" in swept)
+
+
 def test_rows_without_a_plan_say_why():
     arguments = ("plan", "c.yaml", "--sweep", "schedule.queries=[40],[900]")
     record = as_json(call(*arguments, "--json", "--plots", "figures"))

@@ -1,6 +1,6 @@
 """Figures of plans side by side: over the values of a setting, or over ways to plan.
 
-Every figure says what all of its plans promise.
+Every figure says what its plans promise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def plan_sweep_figure(key: str, rows: Sequence[Mapping[str, Any]], promise: str)
     Args:
       key: the setting.
       rows: records of alternatives, in order; their values are under `key`.
-      promise: what all of them promise, in words.
+      promise: what they promise, and what of it differs, in words.
     """
     rows = [{**row, key: swept_value(row[key])} for row in rows]
     planned = [row for row in rows if row["planned"]]

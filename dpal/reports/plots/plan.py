@@ -19,7 +19,7 @@ from dpal.planning.epsilon_timeline import Timeline
 from dpal.planning.explain_releases import Grown
 from dpal.planning.schedule import BasePhase
 from dpal.planning.self_training import base_of
-from dpal.reports.plan_and_phase_tables import cohort_words
+from dpal.reports.plan_and_phase_tables import cohort_words, shared_promise
 from dpal.reports.plots import style
 
 _HATCH: Final = "////"
@@ -174,13 +174,8 @@ def _draw_steps(axes: Axes, plan: Plan, base: Sequence[BasePhase]) -> None:
     axes.margins(y=0.15)
 
 
-def promise_words(spec: CampaignSpec, *, swept: str = "") -> str:
-    """What an epsilon of these figures means.
-
-    Args:
-      spec: the campaign.
-      swept: a setting that varies over the figure, so that its value here means nothing.
-    """
+def promise_words(spec: CampaignSpec) -> str:
+    """What an epsilon of these figures means."""
     target = spec.target
     parts = {
         "epsilon": f"{target.epsilon:g}",
@@ -189,9 +184,6 @@ def promise_words(spec: CampaignSpec, *, swept: str = "") -> str:
         "unit": target.unit.value,
         "accountant": spec.accountant.value,
     }
-    section, _, name = swept.partition(".")
-    if section == "privacy" and name in parts:
-        parts[name] = "as swept"
     return "promised: " + ", ".join(f"{word} {value}" for word, value in parts.items())
 
 
@@ -247,18 +239,3 @@ def values_figure(
         axes.set_xlim(-0.6, max(len(made), _FEWEST) - 0.4)
         axes.set_ylabel(key.replace("_", " "))
     return figure
-
-
-def shared_promise(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """What plans promise, in a line; of what differs among them, that it does."""
-    parts = []
-    for key, word in (("target_epsilon", "epsilon"), ("delta",) * 2, ("adjacency",) * 2,
-                      ("unit",) * 2, ("accountant",) * 2):  # fmt: skip
-        values = list(dict.fromkeys(summary[key] for summary in summaries))
-        said = "differs" if len(values) > 1 else "".join(map(_short, values))
-        parts.append(f"{word} {said}")
-    return ", ".join(parts)
-
-
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
