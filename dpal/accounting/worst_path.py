@@ -134,8 +134,12 @@ def chance_of_entry(releases: Sequence[Release], cohort: int) -> tuple[float, fl
     while first and coins[first - 1] is not None:
         first -= 1
     if cohort and coins[0] is not None and coins[0].candidate_chance < 1:
-        # Beside others that train unlabeled, candidates' figures count on no coin.
-        alone = not events_after_entry(releases, last + 1) and selection_events(releases, last)
+        # Beside others that train unlabeled, candidates' figures count on no coin. A last phase
+        # without a selection trains whoever is left.
+        others_train = events_after_entry(releases, last + 1) or not selection_events(
+            releases, last
+        )
+        alone = not others_train
         return (coins[0].candidate_chance, 0.0) if alone else (1.0, 0.0)
     alike = range(first, len(coins)) if cohort >= first else [cohort]
     drawn = [coin for phase in alike if (coin := coins[phase]) is not None]

@@ -119,7 +119,7 @@ def counted(
 
 
 def unlike_promise(held: Mapping[str, Any], adjacency: Adjacency, unit: Unit) -> str:
-    """Why a campaign's charges are none under the promise of a data set; empty where they are.
+    """Why what a campaign spent cannot be counted under a data set's promise; empty where it can.
 
     Noise stands in events by the sensitivity that the campaign's own adjacency has, which is no
     larger than under replace-one. Clipped sums of groups move by as much as twice their bound

@@ -177,9 +177,16 @@ def _envelope(certified: CertifiedPlan) -> Remark:
     if spec.splits_budget:
         text = (
             "Who is drawn is a secret, and the others lose something as well: nobody knows which "
-            f"of the two a record was. The certificate mixes both: {whole:.4f}. A cohort's own "
-            "figure is what it would be if the others lost nothing."
+            f"of the two a record was. The certificate mixes both: {whole:.4f}. "
         )
+        if spec.candidates is None or spec.self_training is None:
+            text += "A cohort's own figure is what it would be if the others lost nothing."
+        else:
+            text += (
+                "The figure of cohort 0 is what it would be if the others lost nothing. Those of "
+                "the selected are what they would be if everybody knew who was a candidate; they "
+                "may be above the promise, which counts on nobody knowing."
+            )
     elif not spec.selects:
         text = (
             "Nothing: records join cohorts without being looked at, so the largest cohort's "
