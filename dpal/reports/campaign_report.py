@@ -17,6 +17,7 @@ from dpal.reports.plain_language import (
     who_sees,
 )
 from dpal.reports.plan_and_phase_tables import (
+    above_the_promise,
     cohort_table,
     figures_in_words,
     kept_so_far,
@@ -103,6 +104,8 @@ def campaign_report(
     unit, is_curve = summary["unit"], len(phases) > 1  # one point says no more than the tables
     kept, _ = kept_so_far(facts.spent, summary)
     keeps = figures_in_words(summary["accountant"]) if kept else None
+    above = above_the_promise(last["cohorts"], summary, whole=last["campaign_epsilon"])
+    planned_above = above_the_promise(summary["cohorts"], summary, whole=summary["worst_epsilon"])
     said = {
         **STATEMENTS,
         **statements_about(
@@ -132,6 +135,7 @@ def campaign_report(
             cohorts,
             *([budget_chart(summary, phases)] if is_curve else []),
             spent_table(last, summary),
+            *([] if above is None else [above]),
             *([keeps] if keeps else []),
         ),
         sections=(
@@ -157,6 +161,7 @@ def campaign_report(
                 plan_table(summary),
                 None if search is None else search_table(search),
                 cohort_table(summary),
+                planned_above,
                 keeps,
                 shares_table(summary) if summary["blocks"] else None,
                 note="All of this was fixed, and checked against the promise, before any record "

@@ -19,6 +19,7 @@ from dpal.ledger.entries import Entry, EntryKind
 from dpal.privacy import Unit
 from dpal.reports.charts import style_of
 from dpal.reports.ledger_tables import (
+    above_in,
     blocks_table,
     cohorts_table,
     limit_in_words,
@@ -193,8 +194,8 @@ def _digests(entries: Sequence[Entry], account: CampaignAccount, certificate: st
 
 
 def _how_to_read(account: CampaignAccount) -> str:
-    unit = account.target.unit
-    return (
+    unit, above = account.target.unit, above_in(account)
+    said = (
         f"Epsilon at {terms(promised_in(account))}. A cohort is {unit}s with one privacy history: "
         "those that began to train in the same phase, or those behind the same votes. The last "
         f"row holds for every {unit}, whatever path it took; the promise is about that one. The "
@@ -202,6 +203,7 @@ def _how_to_read(account: CampaignAccount) -> str:
         f"{account.accountant.upper()}; the other column is for information: another bound on the "
         "same loss, which may pass the line."
     )
+    return said if above is None else f"{said} {above}"
 
 
 def _dataset(entries: Sequence[Entry], name: str) -> ReportSection:

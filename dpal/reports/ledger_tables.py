@@ -23,7 +23,7 @@ from dpal.reports.ledger_words import (
     mechanism_in_words,
     when,
 )
-from dpal.reports.plan_and_phase_tables import promise, spent_table
+from dpal.reports.plan_and_phase_tables import above_the_promise, promise, spent_table
 from dpal.reports.report import Bar, Table, spent_bar, table
 from dpal.reports.validation_figures import percent
 
@@ -64,6 +64,12 @@ def cohorts_table(account: CampaignAccount) -> Table:
         "campaign_epsilon": account.epsilon,
     }
     return spent_table(spent, promised_in(account))
+
+
+def above_in(account: CampaignAccount) -> str | None:
+    """What it means that a cohort's figure passes a promise that is kept; None if none does."""
+    cohorts = [vars(cohort) for cohort in account.cohorts]
+    return above_the_promise(cohorts, promised_in(account), whole=account.epsilon)
 
 
 def releases_table(account: CampaignAccount) -> Table:

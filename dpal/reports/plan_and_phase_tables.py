@@ -145,6 +145,26 @@ def spent_table(spent: Mapping[str, Any], promised: Mapping[str, Any]) -> Table:
     )
 
 
+def above_the_promise(
+    cohorts: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], *, whole: float
+) -> str | None:
+    """What it means that a cohort's figure passes a promise that is kept; None if none does.
+
+    Args:
+      cohorts: with the epsilons of each, as in `spent_table`.
+      promised: summary of the plan, or the promise that the ledger holds.
+      whole: epsilon of anybody, on whatever path.
+    """
+    target, key = promised["target_epsilon"], f"epsilon_{promised['accountant']}"
+    if whole > target or all(cohort[key] <= target for cohort in cohorts):
+        return None
+    return (
+        "A cohort's figure above the promise is what its records would lose if everybody knew who "
+        "was a candidate for the queries. Nobody knows, and the promise counts on that: it is "
+        "about the last row."
+    )
+
+
 def terms(summary: Mapping[str, Any]) -> str:
     """What belongs to every epsilon: of a summary, or of anything that has its keys."""
     return f"delta {summary['delta']:.3g}, adjacency {summary['adjacency']}, unit {summary['unit']}"

@@ -25,7 +25,7 @@ from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw
 from dpal.randomness import secure
-from dpal.runs.audit_run import found_in_ledger
+from dpal.runs.audit_run import found_in_ledger, require_held_plan
 from dpal.runs.campaign import Campaign
 from dpal.runs.made_up_records import made_up_records
 from dpal.runs.progress_logging import notify
@@ -42,7 +42,11 @@ def audit_campaign(campaign: Campaign, effort: Effort) -> AuditReport:
     """Attacks a campaign's mechanisms on validation records and canaries. Charges nothing.
 
     Where validation records are protected, made-up ones stand in for them.
+
+    Raises:
+      ParameterError: the campaign's folder holds a run of another plan.
     """
+    require_held_plan(campaign)
     with (
         tempfile.TemporaryDirectory() as scratch,
         tqdm(desc="training on canaries", unit="step", disable=None, leave=False) as bar,

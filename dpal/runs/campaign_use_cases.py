@@ -18,7 +18,12 @@ from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.campaign_report import STOPPED_EARLY, campaign_report
 from dpal.reports.plain_language import acquisition_chosen
-from dpal.reports.plan_and_phase_tables import figures_in_words, spent_table, validation_table
+from dpal.reports.plan_and_phase_tables import (
+    above_the_promise,
+    figures_in_words,
+    spent_table,
+    validation_table,
+)
 from dpal.reports.report import Report
 from dpal.reports.search_table import search_table
 from dpal.runs import prepare_campaign, write_certificate
@@ -94,11 +99,13 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
         """Accuracy phase by phase, and what each cohort has spent."""
         phases, record = folder.finished_phases(), folder.read_record()
         summary, choice = record["plan"], record.get("acquisition_choice")
-        search = recorded_search(folder)
+        search, spent = recorded_search(folder), reached(folder)
+        above = above_the_promise(spent["cohorts"], summary, whole=spent["campaign_epsilon"])
         return [
             *([] if search is None else [search_table(search)]),
             validation_table(phases, released_phase(folder), summary["unit"]),
-            spent_table(reached(folder), summary),
+            spent_table(spent, summary),
+            *([] if above is None else [above]),
             *([] if choice is None else [acquisition_chosen(choice)]),
             *([STOPPED_EARLY] if stopped_early(folder) else []),
             figures_in_words(summary["accountant"]),

@@ -20,7 +20,7 @@ from dpal.reports.report import Report, table
 from dpal.reports.run_report import run_report
 from dpal.reports.validation_figures import worthless
 from dpal.reports.worth_tables import worth_in_short
-from dpal.runs.audit_run import audit_report
+from dpal.runs.audit_run import audit_report, require_held_plan
 from dpal.runs.promised_and_spent import Shown, epsilon_table
 from dpal.runs.read_recorded_settings import settings_that_measured
 from dpal.runs.released_phase import released_figures
@@ -100,7 +100,11 @@ class UseCases(ABC, Generic[C, R]):
         Args:
           run: planned, started or not.
           effort: how much to do.
+
+        Raises:
+          ParameterError: the run's folder holds a run of another plan.
         """
+        require_held_plan(run)
         return audit_report(run, self.attacks(run, effort), {})
 
     def attacks(self, run: R, effort: Effort) -> Sequence[AuditFinding]:

@@ -24,6 +24,7 @@ from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.export_table import export_ledger
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.reports.ledger_tables import (
+    above_in,
     account_promise,
     blocks_table,
     cohorts_table,
@@ -143,6 +144,7 @@ class LedgerView:
             shown += [
                 f"campaign {account.name}: {account_promise(account)}",
                 cohorts_table(account),
+                *([] if (above := above_in(account)) is None else [above]),
             ]
             if account.data:
                 shares = [share_record(share) for share in account.data.shares]

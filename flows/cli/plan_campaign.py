@@ -20,6 +20,7 @@ from dpal.planning.paper_plan import PublishedSchedule, published_schedule
 from dpal.planning.plan_doubts import plan_doubts
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.plan_and_phase_tables import (
+    above_the_promise,
     cohort_table,
     figures_in_plan,
     other_strategy,
@@ -127,6 +128,8 @@ def certified_view(
         f"{spec.target.unit} on whatever path (accountant {spec.accountant})"
     )
     words = [("", closing)]
+    if above := above_the_promise(summary["cohorts"], summary, whole=certified.epsilon):
+        words.append(("", above))
     if "validation" in summary:
         words.append(("", figures_in_plan(summary)))
     if "search" in summary:

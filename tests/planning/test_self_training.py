@@ -28,6 +28,7 @@ from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.selection_steps import SecretRandomDraw
 from dpal.planning.self_training import unlabeled_phase
 from dpal.privacy import Accountant, Adjacency
+from dpal.reports.plan_and_phase_tables import above_the_promise
 from tests.planning.specs import campaign
 from tests.variants import quick_and_slow
 
@@ -201,3 +202,10 @@ def test_those_put_aside_are_promised_as_much(candidates):
     ).self_compose(last.steps)
     least = aside * told.get_delta_for_epsilon(target.epsilon - math.log(aside))
     assert least <= target.delta
+
+    summary = certified.summary()
+    passed = [cohort["epsilon_pld"] > target.epsilon for cohort in summary["cohorts"]]
+    assert any(passed) is (candidates == 1_200)
+    said = above_the_promise(summary["cohorts"], summary, whole=certified.epsilon)
+    assert (said is not None) is any(passed)  # and nothing of a promise that is broken:
+    assert above_the_promise(summary["cohorts"], summary, whole=2 * target.epsilon) is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import dpal
+from dpal.audit.audit_campaign_plan import Effort
 from dpal.errors import ParameterError
 from dpal.runs.audit_run import found_in_ledger, require_held_plan
 from dpal.runs.kinds import kind_of
@@ -31,4 +32,4 @@ def test_a_sound_run_is_no_defect_beside_other_settings() -> None:
     others = planned(small_values(schedule__queries=[], privacy__epsilon=4.0))
     assert not all(finding.passed for finding in found_in_ledger(others)), "as if it had differed"
     with pytest.raises(ParameterError):
-        require_held_plan(others)
+        kind_of(others.config).use_cases().audit(others, Effort())
