@@ -95,7 +95,7 @@ def next_run(
 def basis(config: WatchConfig, state: WatchState, dataset: DataSet) -> str:
     """Digest of what a plan is based on: settings, files and what the data set has left."""
     accounts = [
-        (account.size, account.taken, account.sole, account.alone, account.uncertain)
+        (account.size, account.taken, account.sole, account.alone, bool(account.counts_as_spent))
         for account in dataset.blocks
     ]
     return digest(

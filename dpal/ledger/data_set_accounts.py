@@ -23,6 +23,8 @@ from dpal.privacy import Adjacency, Unit
 SALT, PART = "salt", "part-"
 _EARLIER_FORMATS = 2  # index files of these are Parquet; ledgers did not say which
 
+_LOST = "entries about it may have been lost before the ledger was adopted"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
@@ -103,8 +105,8 @@ class BlockAccount:
       alone: what the only campaign on it costs at most; None where there are others, or none.
       campaigns: all that took something, in order; first those of `earlier`.
       earlier: those that began before its records were registered; their whole plans count.
-      uncertain: whether entries about it may have been lost, or a campaign before it promised
-        something else; it counts as spent then.
+      counts_as_spent: why all of it counts as spent, as entries about it may have been lost, or a
+        campaign before it promised something else; empty if it does not.
     """
 
     block: int
@@ -114,20 +116,20 @@ class BlockAccount:
     alone: float | None = None
     campaigns: tuple[str, ...] = ()
     earlier: tuple[str, ...] = ()
-    uncertain: bool = False
+    counts_as_spent: str = ""
 
     @property
     def is_untouched(self) -> bool:
         """Whether nothing was ever taken of it."""
-        return not self.campaigns and not self.uncertain
+        return not self.campaigns and not self.counts_as_spent
 
     def left(self, limit: Limit) -> Amount:
         """What further campaigns may take."""
-        return NOTHING if self.sole or self.uncertain else limit.filter.limit - self.taken
+        return NOTHING if self.sole or self.counts_as_spent else limit.filter.limit - self.taken
 
     def epsilon_taken(self, limit: Limit) -> float:
         """The epsilon, at the limit's delta, that all campaigns on it add up to."""
-        if self.uncertain:
+        if self.counts_as_spent:
             return limit.filter.epsilon
         return limit.filter.epsilon_of(self.taken) if self.alone is None else self.alone
 
@@ -191,7 +193,7 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
     limits: dict[str, Limit] = {}
     salts: dict[str, str] = {}
     index: dict[str, list[IndexFile]] = {}
-    blocks: dict[str, list[tuple[Entry, bool]]] = {}
+    blocks: dict[str, list[tuple[Entry, str]]] = {}
     lost = lost_entries(entries) or 0
     for entry in entries:
         if entry.kind in (EntryKind.REGISTER, EntryKind.LIMIT):
@@ -203,7 +205,7 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
             files = index.setdefault(name, [])
             files.append(_index_file(entry.body, len(files), salts[name]))
         if entry.kind is EntryKind.BLOCK:
-            begun = (entry, entry.sequence < lost)
+            begun = (entry, _LOST if entry.sequence < lost else "")
             blocks.setdefault(entry.body["dataset"], []).append(begun)
     return {
         name: DataSet(
@@ -212,8 +214,8 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
             salt=salts[name],
             index=tuple(index.get(name, [])),
             blocks=tuple(
-                _account(entries, name, limit, number, block, uncertain=uncertain)
-                for number, (block, uncertain) in enumerate(blocks.get(name, []))
+                _account(entries, name, limit, number, block, doubt=doubt)
+                for number, (block, doubt) in enumerate(blocks.get(name, []))
             ),
         )
         for name, limit in limits.items()
@@ -308,7 +310,7 @@ def _account(
     number: int,
     block: Entry,
     *,
-    uncertain: bool,
+    doubt: str,
 ) -> BlockAccount:
     """Adds up what was spent before, and holds, or, for ended campaigns, what they used."""
     taken, sole, alone, campaigns = NOTHING, None, 0.0, []
@@ -320,7 +322,8 @@ def _account(
         if amount == NOTHING:
             continue  # it ended before it released anything
         # Versions up to 0.2.0 counted it all the same.
-        uncertain |= bool(unlike_promise(promised[campaign], limit.adjacency, limit.unit))
+        if why := unlike_promise(promised[campaign], limit.adjacency, limit.unit):
+            doubt = f"{campaign} spent on it before it was registered; {why}"
         counted.append(campaign)
         campaigns.append(campaign)
         taken, alone = taken + amount, limit.filter.epsilon_of(amount)
@@ -347,5 +350,5 @@ def _account(
         alone=alone if len(campaigns) == 1 else None,
         campaigns=tuple(campaigns),
         earlier=tuple(counted),
-        uncertain=uncertain,
+        counts_as_spent=doubt,
     )

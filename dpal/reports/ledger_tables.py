@@ -156,6 +156,7 @@ def blocks_table(dataset: DataSet, parts: Sequence[BlockCharge] = ()) -> Table:
       parts: what campaigns take of it, for bars.
     """
     whole, numbers = dataset.limit.filter.limit.divergence, numbers_of(parts)
+    doubts = any(block.counts_as_spent for block in dataset.blocks)
     rows = (
         {
             "block": block.block,
@@ -163,6 +164,7 @@ def blocks_table(dataset: DataSet, parts: Sequence[BlockCharge] = ()) -> Table:
             "epsilon taken": f"{block.epsilon_taken(dataset.limit):.4f}",
             "share left": percent(block.left(dataset.limit).divergence / (whole or math.inf)),
             "by": ", ".join(block.campaigns) or "-",
+            **({"counts as spent": block.counts_as_spent or "-"} if doubts else {}),
         }
         for block in dataset.blocks
     )

@@ -112,6 +112,7 @@ def view_of(dataset: DataSet) -> dict[str, Any]:
                 "share_left": block.left(limit).divergence / whole if whole else 0.0,
                 "sole": block.sole,
                 "campaigns": list(block.campaigns),
+                **({"counts_as_spent": block.counts_as_spent} if block.counts_as_spent else {}),
             }
             for block in dataset.blocks
         ],

@@ -23,6 +23,7 @@ from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.spend_before_registration import PastCampaigns
 from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.reports.ledger_tables import blocks_table
 from tests.conftest import having, small_spec, write_blobs
 from tests.ledger import raw
 from tests.ledger.owning import DELTA, LIMIT
@@ -285,7 +286,7 @@ def test_what_was_promised_under_replace_one_covers_zero_out(before):
         before.hold("first", adjacency=Adjacency.REPLACE_ONE)
         before.register("first")
     assert before.block.earlier == ("first",)
-    assert not before.block.uncertain
+    assert not before.block.counts_as_spent
 
 
 @pytest.mark.parametrize(("promised", "limit"), OTHER_PROMISES)
@@ -295,5 +296,7 @@ def test_of_what_earlier_versions_counted_so_nothing_is_left(before, promised, l
         before.hold("first", **promised)
         earlier.setattr(module, lambda *_: "")
         before.register("first", limit=limit)
-    assert before.block.uncertain
+    assert before.block.counts_as_spent.startswith("first ")
     assert before.block.left(limit) == NOTHING
+    [shown] = blocks_table(data_set(before.store.entries(), "clinic")).rows
+    assert shown[-1] == before.block.counts_as_spent
