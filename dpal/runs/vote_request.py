@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpal.accounting.budget_cohort_names import budget_cohorts_in
 from dpal.accounting.events import VOTING
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism, ReleasedVotes
@@ -250,7 +251,8 @@ class VoteRequest:
         request must come to the same plan.
 
         Raises:
-          ConfigError: the ledger knows no such account, or it protects something else.
+          ConfigError: the ledger knows no such account, it protects something else, or some of its
+            teachers promise less.
         """
         name, target, option = self.after, self.target, self.written("after")
         if name is None:
@@ -276,6 +278,13 @@ class VoteRequest:
         if any(release.kind != VOTING for release in own):
             # Its certificate could not say what both come to.
             raise ConfigError.before_release(f"{name} ({option}) is no account of teachers")
+        if budget_cohorts_in((*earlier.releases, *own)):
+            # Here they would vote on every query, whatever was promised to their records there.
+            raise ConfigError.before_release(
+                f"some teachers of the account {name} ({option}) promise their records less than "
+                "the others do, and another account would ask them beyond that; ask with "
+                f"{self.written('name', name)} what it still covers"
+            )
         return PriorSpend(
             campaign=name, releases=(*earlier.releases, *own), declared=earlier.declared
         )

@@ -268,6 +268,17 @@ def test_a_campaign_is_no_account_of_teachers():
     assert len(entries("trained")) == 1
 
 
+def test_teachers_that_promised_less_are_not_asked_again_under_another_account():
+    told = {"teacher": ["t0", "t3"], "epsilon": [0.5, 0.5]}
+    pq.write_table(pa.table(told), "budgets.parquet")
+    assert vote("b.parquet", "--name", "less", "--budgets", "budgets.parquet").returncode == 0
+    for options in ((), ("--budgets", "budgets.parquet")):
+        asked = ("--after", "less", "--epsilon", "4", *options)
+        said = sentence(vote("b.parquet", "--name", "more", *asked))
+        assert "less than the others do" in said and said.endswith(DpalError.closing)
+    assert entries("more") == []
+
+
 def of_the_same(
     seed: int, *, queries: range = range(20), teachers: int = 12, first: int = 0
 ) -> str:
