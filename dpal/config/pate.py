@@ -152,6 +152,11 @@ class PateConfig(RunConfig):
 
     def _require_baselines(self) -> None:
         """Requires baselines that are what they are called, and records that may be in them."""
+        if self.teachers.budgets is not None and self.baselines.run:
+            raise ValueError(
+                f"teachers.budgets promise some records less, and baselines.run "
+                f"{self.baselines.run[0]} learns from all records alike; leave one of the two out"
+            )
         if self.data.dataset is not None and "non_private" in self.baselines.run:
             raise ValueError(
                 "baselines.run non_private publishes figures of a model that protects nobody, and "

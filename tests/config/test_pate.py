@@ -87,6 +87,7 @@ def test_a_fitted_head_may_stand_beside_baselines_that_take_no_steps():
     assert config.training.method is TrainingMethod.LEAST_SQUARES
 
 
+OWNERS = {"partition": "parts.parquet", "budgets": "budgets.parquet"}
 WRONG = [
     ({"teachers": {"count": 2}}, "teachers.count"),
     ({"teachers": {"cut": "global"}}, "teachers.tuning,"),
@@ -136,6 +137,10 @@ WRONG = [
     ({"student": {"shift": 1}, "data": {"extractor": "scattering"}}, "student.shift"),
     ({"teachers": {"shift": 1}, "data": {"extractor": "scattering"}}, "teachers.shift"),
     ({"baselines": {"run": ["lucky"]}}, "baselines.run"),
+    *(
+        ({"teachers": OWNERS, "baselines": {"run": [baseline]}}, f"baselines.run {baseline} learns")
+        for baseline in ("dp_sgd", "private_knn", "non_private")
+    ),
     ({"baselines": {"run": ["dp_sgd"]}, "training": HEAD}, "baselines.run dp_sgd "),
     ({"baselines": {"run": ["dp_sgd_adaptive"]}, "training": HEAD}, "run dp_sgd_adaptive"),
     ({"name": "Upper"}, "name"),
