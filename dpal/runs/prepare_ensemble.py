@@ -287,6 +287,11 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
         data=shares_of_votes(start, reading, opened.pool, certified),
         compared=compared,
     )
+    if neighbours is not None and max(map(ensemble.offered_in, ensemble.rounds)) >= held.rows:
+        raise ParameterError.before_release(
+            f"voting.queries {config.voting.queries:,} ask all {held.rows:,} public records, and "
+            "how far neighbours are is judged by others; lower it"
+        )
     guesses = config.student.method == "mixmatch"
     if guesses and ensemble.offered >= held.rows:
         raise ConfigError.before_release(

@@ -345,6 +345,10 @@ def test_what_records_cannot_do_is_refused_at_the_door(voting):
 def test_what_does_not_fit_the_records_is_refused_before_anything_is_held():
     with pytest.raises(ParameterError):
         planned("refused", {"neighbours": PRIVATE + 1})
+    with pytest.raises(ParameterError) as all_asked:  # nobody left to judge distances by
+        planned("refused", {"queries": 300})
+    assert "all 300 public records" in str(all_asked.value)
+    planned("fine", {"queries": 300, "rounds": 2})
     with pytest.raises(PlanRejected):
         planned("refused", {"sigma": 0.5})
     with pytest.raises(ConfigError):
