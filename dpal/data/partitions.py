@@ -79,6 +79,29 @@ def write_given_parts(
     Raises:
       DataError: parts overlap, or a record of the pool is in none.
     """
+    _write(path, *_given_parts(source, given, parts, group_column=group_column))
+
+
+def require_same_parts(
+    path: Path, source: Source, given: Path, parts: int, *, group_column: str | None
+) -> None:
+    """Requires that parts which were taken over are still those that somebody chose.
+
+    Raises:
+      DataError: they are others now, or none.
+    """
+    _, dealt, _ = _given_parts(source, given, parts, group_column=group_column)
+    if not np.array_equal(dealt, read_parts(path)):
+        raise DataError(
+            f"{given} deals records out otherwise than when these teachers were begun, and what "
+            "they promise is of the parts of then; put that file back, or choose another name"
+        )
+
+
+def _given_parts(
+    source: Source, given: Path, parts: int, *, group_column: str | None
+) -> tuple[pa.ChunkedArray, NDArray[np.int64], pa.ChunkedArray]:
+    """Ids of the pool, numbers of their teachers, and what is dealt out together, (n,) each."""
     records, told = owners_and_teachers(given)
     require_disjoint(given, ())
     names = named_teachers(given)
@@ -104,7 +127,7 @@ def write_given_parts(
         )
     if not np.bincount(dealt, minlength=parts).all():
         raise DataError.before_release(f"{given} names a teacher without a record of the pool")
-    _write(path, ids, dealt, keys)
+    return ids, dealt, keys
 
 
 def read_parts(path: Path) -> NDArray[np.int64]:

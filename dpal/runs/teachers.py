@@ -22,7 +22,12 @@ from dpal.config.pate_sections import Cut
 from dpal.config.runtime import TaskRunnerKind
 from dpal.data.label_columns import label_tensor
 from dpal.data.labeling_state import load_all
-from dpal.data.partitions import read_parts, write_given_parts, write_parts
+from dpal.data.partitions import (
+    read_parts,
+    require_same_parts,
+    write_given_parts,
+    write_parts,
+)
 from dpal.data.pool_by_teacher import GroupedPool, made_of, write_grouped
 from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Source
@@ -106,25 +111,21 @@ def _trained(block: TeacherBlock, *, on_step: OnStep) -> list[bytes]:
 
 
 def deal_records(ensemble: Ensemble) -> None:
-    """Deals the private records out to teachers; again, it changes nothing."""
-    if ensemble.parts_file.exists() or not ensemble.has_teachers:
+    """Deals the private records out to teachers; again, it changes nothing.
+
+    Raises:
+      DataError: parts that somebody chose overlap, or are others than when they were taken over.
+    """
+    about, path = ensemble.config.teachers, ensemble.parts_file
+    if not ensemble.has_teachers:
         return
-    about = ensemble.config.teachers
     if about.partition is not None:
-        write_given_parts(
-            ensemble.parts_file,
-            ensemble.pool,
-            about.partition,
-            about.count,
-            group_column=about.group_column,
-        )
-    else:
+        take = require_same_parts if path.exists() else write_given_parts
+        column = about.group_column
+        take(path, ensemble.pool, about.partition, about.count, group_column=column)
+    elif not path.exists():
         write_parts(
-            ensemble.parts_file,
-            ensemble.pool,
-            about.count,
-            group_column=about.group_column,
-            seed=about.seed,
+            path, ensemble.pool, about.count, group_column=about.group_column, seed=about.seed
         )
 
 

@@ -16,6 +16,7 @@ from dpal.errors import ConfigError, DataError
 from dpal.ledger.entries import EntryKind
 from dpal.runs.ballot_and_label_tables import read_released
 from dpal.runs.prepare_ensemble import plan_ensemble
+from dpal.runs.teachers import deal_records
 from tests.flows.voting import certificate, entries, releases, settings, write_data
 
 OWNERS = [f"site-{number}" for number in range(6)]
@@ -70,3 +71,20 @@ def test_budgets_need_named_owners_and_queries_for_nobody_else():
     pq.write_table(pa.table({"teacher": ["site-9"], "epsilon": [1.0]}), "budgets.parquet")
     with pytest.raises(DataError):
         plan_ensemble(config("sites"))
+
+
+def test_parts_that_are_others_since_they_were_taken_over_are_refused():
+    """A record that was moved to an owner with less would go on voting for another one."""
+    ensemble = plan_ensemble(config("sites"))
+    deal_records(ensemble)
+    deal_records(ensemble)
+    parts = pq.read_table("parts.parquet")
+    others = [*OWNERS[1:], OWNERS[0]]
+    whose = [others[at % len(others)] for at in range(len(parts))]
+    pq.write_table(pa.table({"id": parts.column("id"), "teacher": whose}), "parts.parquet")
+    with pytest.raises(DataError) as refused:
+        dpal.run(config("sites"))
+    assert "parts.parquet deals records out otherwise" in str(refused.value)
+    assert releases("sites") == []
+    pq.write_table(parts, "parts.parquet")
+    deal_records(plan_ensemble(config("sites")))
