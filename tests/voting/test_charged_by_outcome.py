@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from functools import cache
 
@@ -211,3 +212,13 @@ def test_both_ways_to_choose_are_not_asked_for_together():
     ):
         with pytest.raises(ParameterError, check=nothing_released):
             fitted(SPEC, answered_share=0.1, **wishes)
+
+
+def test_a_check_with_hardly_any_noise_has_no_charge_and_no_warning():
+    confidence = Confidence(threshold=15.0, sigma=0.4)
+    rule = VotingRule(
+        mechanism=Mechanism.GNMAX, teachers=20, labels=4, sigma=5.0, confidence=confidence
+    ).charged(by_answers=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert charge_of_an_answer(rule, 32.0, unanswered=0.1) == math.inf

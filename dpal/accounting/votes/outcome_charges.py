@@ -96,7 +96,8 @@ def charge_of_an_answer(rule: VotingRule, order: float, *, unanswered: float) ->
       A divergence; infinite where an unanswered query alone may cost more than it is charged.
     """
     given, none = _moments(rule, order)
-    left = -np.expm1(none - (order - 1) * unanswered)
+    with np.errstate(over="ignore"):  # what tells too much for a number is far above its charge
+        left = -np.expm1(none - (order - 1) * unanswered)
     if not (left > 0).all():
         return math.inf
     needed = float((given - np.log(left)).max()) / (order - 1)
