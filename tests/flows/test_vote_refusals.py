@@ -268,7 +268,7 @@ def test_a_campaign_is_no_account_of_teachers():
     assert len(entries("trained")) == 1
 
 
-def test_teachers_that_promised_less_are_not_asked_again_under_another_account():
+def test_teachers_that_promised_less_are_not_asked_again_under_another_account(monkeypatch):
     told = {"teacher": ["t0", "t3"], "epsilon": [0.5, 0.5]}
     pq.write_table(pa.table(told), "budgets.parquet")
     assert vote("b.parquet", "--name", "less", "--budgets", "budgets.parquet").returncode == 0
@@ -277,6 +277,11 @@ def test_teachers_that_promised_less_are_not_asked_again_under_another_account()
         said = sentence(vote("b.parquet", "--name", "more", *asked))
         assert "less than the others do" in said and said.endswith(DpalError.closing)
     assert entries("more") == []
+    monkeypatch.setattr("dpal.runs.vote_request.budget_cohorts_in", lambda _: [])  # as it was
+    assert vote("b.parquet", "--name", "more", "--after", "less", "--epsilon", "4").returncode == 0
+    verified = call("verify", "artifacts/more", "--ledger", "artifacts/more")
+    assert verified.returncode == 1
+    assert "less promise less" in " ".join(verified.stdout.split())
 
 
 def of_the_same(

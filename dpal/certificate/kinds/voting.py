@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpal.accounting.budget_cohort_names import about_budget, budget_cohort
+from dpal.accounting.budget_cohort_names import about_budget, budget_cohort, budget_cohorts_in
 from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
@@ -323,6 +323,9 @@ def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
 def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     plan, held = evidence.plan, evidence.hold.body
     yield from foreign_plan_faults(evidence)
+    before = before_from(held.get("before")) or PriorSpend()
+    if budget_cohorts_in(before.releases):
+        yield f"some teachers of {before.campaign} promise less, and vote on all of these queries"
     rule, blocks = rule_from(plan["spec"]["rule"]), plan["spec"]["blocks"]
     told = plan["spec"]["bound"]
     bound = None if told is None else CostBound(**told)
