@@ -2,8 +2,9 @@
 
 What it checks before it votes: who the others are, by certificates (`connection.py`), signatures
 and the agreed terms (`session_keys.py`, `terms.py`); that model and batch number are those of the
-terms, and the batch is new (here); that its own account has the budget left (`site_account.py`);
-and every message against the step that awaits it (`site.py`, `session_member.py`).
+terms, and the batch is new (here); in strict mode, that by its own account it has not voted in it
+(`site_account.py`); and every message against the step that awaits it (`site.py`,
+`session_member.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from dpal.capc.begin_by_mode import SiteState, start_site
 from dpal.capc.certificate_authority import Identity
-from dpal.capc.connection import Connection, connect
+from dpal.capc.connection import Connection, connect, peer_of
 from dpal.capc.frames import Abort, Begin, Invite, Parcel, Roster, largest_frame
 from dpal.capc.guardian_service import NOBODY, PATIENCE
 from dpal.capc.party_step_helpers import require_new
@@ -129,6 +130,10 @@ class SiteService:
                 self.say(f"{self.guardian} says: {said.reason}")
             return self._forget(said.session)
         if isinstance(said, Invite):
+            try:
+                peer_of(connection.writer, self.identity)
+            except DpalError as error:  # the guardian's certificate counts no more
+                raise VoteAborted.before_release(str(error.args[0])) from error
             self._members[said.session], greeting = join(said, self.terms, self.identity)
             return await connection.send(greeting, patience=self.patience)
         member = self._members.get(said.session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import ssl
 import time
 from dataclasses import replace
@@ -257,6 +258,23 @@ def test_whoever_is_revoked_while_connected_is_cut_off(tmp_path):
         assert "site-2" not in stage.service._sites
 
     on_stage(tmp_path, play, terms=replace(TERMS, absent=1))
+
+
+def test_a_guardian_that_is_revoked_while_connected_has_no_vote(tmp_path):
+    """Who asks does not know of it yet, or does not mind."""
+
+    async def play(stage):
+        revoke(stage.authority.folder, tmp_path / "keeper-keys" / "certificate.pem")
+        for name in TERMS.sites:
+            stage.authority.copy_to(tmp_path / f"{name}-keys")
+        asker = stage.authority.enrolled("ministry", PartyRole.QUERIER)
+        shutil.copy(tmp_path / "keeper-keys" / "revoked.pem", asker.folder)  # the list of before
+        with pytest.raises(VoteAborted):
+            await stage.ask([ASKED], asker)
+        assert stage.account.reserved == []
+        assert any("was revoked" in line for line in stage.said)
+
+    on_stage(tmp_path, play)
 
 
 def test_nobody_speaks_in_the_session_of_another(tmp_path):
