@@ -19,7 +19,7 @@ from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.canonical import digest
 from dpal.capc.batch_costs import batch_event, batch_release
 from dpal.capc.terms import Terms
-from dpal.errors import StorageError
+from dpal.errors import DataError, StorageError
 from dpal.privacy import Accountant, PrivacyTarget
 
 
@@ -40,19 +40,28 @@ class SiteAccount:
 
         Raises:
           StorageError: the file is there and cannot be read.
+          DataError: a line of it is neither a vote nor a part of one.
         """
         try:
             lines = self.path.read_bytes().splitlines() if self.path.exists() else []
         except OSError as error:
             raise StorageError(str(self.path), error.strerror or type(error).__name__) from error
         vote, found = digest(self.terms), []
-        for line in lines:
+        for number, line in enumerate(lines, start=1):
             try:
                 said = json.loads(line)
             except ValueError:  # torn: that vote did not leave
                 continue
+            except RecursionError:
+                said = None
+            whole = isinstance(said, dict) and isinstance(said.get("batch"), int)
+            if not whole:
+                raise DataError.before_release(
+                    f"line {number} of {self.path} is none that a site writes into its account; "
+                    "take it out, or move the file back from where it was saved"
+                )
             if said.get("vote") == vote:
-                found.append(int(said["batch"]))
+                found.append(said["batch"])
         return found
 
     def note(self, number: int, querier: str) -> None:
@@ -69,7 +78,9 @@ class SiteAccount:
                 size = os.fstat(descriptor).st_size
                 torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
                 line = ("\n" if torn else "") + json.dumps(said) + "\n"
-                os.write(descriptor, line.encode())
+                left = line.encode()
+                while left:  # a full disk takes a part of it, and says so the next time alone
+                    left = left[os.write(descriptor, left) :]
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)

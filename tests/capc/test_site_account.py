@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dpal.canonical import digest
 from dpal.capc.batch_costs import certified_account
 from dpal.capc.site_account import SiteAccount
 from dpal.capc.terms import VoteMode
-from dpal.errors import StorageError, VoteAborted
+from dpal.errors import DataError, StorageError, VoteAborted
 from tests.capc.test_services import ASKED, TERMS, on_stage
 from tests.capc.together import terms_of
 
@@ -37,6 +39,35 @@ def test_a_torn_line_is_no_vote_and_spoils_no_other(tmp_path):
     assert account.voted() == [1]
     account.note(2, "ministry")
     assert account.voted() == [1, 2]
+
+
+def test_a_line_that_did_not_fit_on_the_disk_is_no_line(tmp_path):
+    """A full disk takes a part of it, without an error."""
+    account = SiteAccount(tmp_path / "account.jsonl", TERMS)
+    account.note(1, "ministry")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = account.path.stat().st_size + 20
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(StorageError):
+            account.note(2, "ministry")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert account.voted() == [1]
+    account.note(2, "ministry")
+    assert account.voted() == [1, 2]
+
+
+@pytest.mark.parametrize("line", ['[1]', '5', '{"vote": "VOTE"}', '{"vote": "VOTE", "batch": "x"}',
+                                  "[" * 100_000])  # fmt: skip
+def test_an_account_that_somebody_else_wrote_in_is_refused(tmp_path, line):
+    """In strict mode a vote that it does not show could be given again."""
+    account = SiteAccount(tmp_path / "account.jsonl", TERMS)
+    account.note(1, "ministry")
+    with account.path.open("a") as stream:
+        stream.write(line.replace("VOTE", digest(TERMS)) + "\n")
+    with pytest.raises(DataError):
+        account.spent()
 
 
 def test_every_vote_that_leaves_was_written_down(tmp_path):
