@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dpal.capc.messages import (
     HiddenQuery,
+    HiddenWeights,
     LastDeal,
     Message,
     QuerierBallotDeal,
@@ -139,11 +140,12 @@ def largest_frame(terms: Terms) -> int:
       ParameterError: messages of such a vote are too long for any frame.
     """
     batch = batch_of(terms, 1, terms.queries, terms.sites)
-    kinds: tuple[type[Message], ...] = (QuerierDeal, QuerierBallotDeal, HiddenQuery)
+    kinds: tuple[type[Message], ...] = (QuerierDeal, QuerierBallotDeal, HiddenQuery, HiddenWeights)
     if batch.has_shares:
         kinds = (QuerierBallotDeal, LastDeal, WantedShares)
     if batch.is_strict:
-        kinds = (*kinds_to_site(batch), *kinds_to_querier(batch))
+        dealt = () if batch.tells_counts else (LastDeal,)
+        kinds = (*kinds_to_site(batch), *kinds_to_querier(batch), *dealt)
     most = max(kind.size(batch) for kind in kinds)
     largest = max(_LEAST, most + SESSION_BYTES + _NAME_BYTES + 64)
     if largest >= 256**LENGTH_BYTES:

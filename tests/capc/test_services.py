@@ -17,8 +17,9 @@ from dpal.capc import guardian_service, querier_service
 from dpal.capc.certificate_authority import PartyRole, revoke
 from dpal.capc.connection import client_context, connect
 from dpal.capc.frames import Abort, Ask, Parcel, from_frame, largest_frame, to_frame
+from dpal.capc.messages import HiddenWeights, LastDeal
 from dpal.capc.querier import QuerierBatch
-from dpal.capc.terms import QUERIER, VoteMode
+from dpal.capc.terms import QUERIER, VoteMode, batch_of
 from dpal.errors import ParameterError, ProtocolError, VoteAborted
 from tests.capc.parties import Authority, FreeAccount, staged
 from tests.capc.shared_outcomes import in_mode
@@ -477,6 +478,18 @@ def test_control_messages_have_one_form(text):
 def test_terms_whose_messages_fit_no_frame_are_refused():
     with pytest.raises(ParameterError):
         largest_frame(terms_of(50, labels=1024, queries=1024))
+
+
+@pytest.mark.parametrize(
+    ("terms", "longest"),
+    [
+        (terms_of(3, labels=100, features=16_384, queries=1), HiddenWeights),
+        (terms_of(2, labels=10, features=1, queries=1_024, mode=VoteMode.STRICT), LastDeal),
+    ],
+)
+def test_frames_hold_whatever_message_is_the_longest(terms, longest):
+    """Many features and few queries, or many queries and few features."""
+    assert longest.size(batch_of(terms, 1, terms.queries, terms.sites)) < largest_frame(terms)
 
 
 def test_frames_are_read_as_they_were_written():
