@@ -35,6 +35,7 @@ KEY, REQUEST, CERTIFICATE = "key.pem", "request.pem", "certificate.pem"
 AUTHORITY, REVOKED = "authority.pem", "revoked.pem"
 
 _NAME: Final = re.compile("[a-z0-9][a-z0-9_-]{0,62}")  # as settings name parties
+_LONGEST_NAME: Final = 64  # of an authority: a common name in a certificate
 _YEARS: Final = 10
 _DAYS_OF_PARTIES: Final = 365
 _SLACK: Final = datetime.timedelta(hours=1)  # between clocks
@@ -109,7 +110,16 @@ def make_key(folder: Path, name: str, role: PartyRole) -> x509.CertificateSignin
 
 
 def make_authority(folder: Path, name: str) -> Certificate:
-    """Makes an authority with nobody revoked; refuses where one lies already."""
+    """Makes an authority with nobody revoked; refuses where one lies already.
+
+    Raises:
+      DataError: there is one, or certificates cannot hold the name.
+    """
+    if not 0 < len(name) <= _LONGEST_NAME:
+        raise DataError(
+            f"an authority's name has 1 to {_LONGEST_NAME} characters, got {len(name)}; choose "
+            "another one"
+        )
     if (folder / KEY).exists():
         raise DataError(f"{folder / KEY} is the key of an authority already")
     key = ec.generate_private_key(ec.SECP256R1())

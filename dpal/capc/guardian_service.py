@@ -167,14 +167,24 @@ class GuardianService:
 
     @contextlib.asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[int]:
-        """Serves for the length of a block; gives the port."""
-        server = await asyncio.start_server(
-            self._connected,
-            host,
-            port,
-            ssl=server_context(self.identity),
-            ssl_handshake_timeout=self.patience,
-        )
+        """Serves for the length of a block; gives the port.
+
+        Raises:
+          VoteAborted: this machine does not have the address, or another program has its port.
+        """
+        try:
+            server = await asyncio.start_server(
+                self._connected,
+                host,
+                port,
+                ssl=server_context(self.identity),
+                ssl_handshake_timeout=self.patience,
+            )
+        except OSError as error:
+            raise VoteAborted.before_release(
+                f"{self.identity.name} cannot listen at {host}:{port} ({error.strerror}); end what "
+                "listens there, or name another address of this machine"
+            ) from error
         async with server:
             try:
                 yield server.sockets[0].getsockname()[1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     PositiveFloat,
@@ -31,6 +33,31 @@ from dpal.config.section import Fraction, Name, Section
 from dpal.config.settings_errors import settings_refusal
 from dpal.errors import ParameterError
 
+_MOST_PORT = 65_535
+_HOST = re.compile(
+    r"\[[0-9A-Fa-f:.%]+\]|[0-9A-Fa-f:]+:[0-9A-Fa-f:]*|([\w-]{1,63}\.)*[\w-]{1,63}\.?", re.A
+)
+
+
+def _address(value: str) -> str:
+    """Host and port of a machine, as far as one can tell without asking for it."""
+    return _checked(value, value.rpartition(":")[0])
+
+
+def _own_address(value: str) -> str:
+    """The same, or nothing; a port alone is one of all addresses of this machine."""
+    return value and _checked(value, value.rpartition(":")[0] or "localhost")
+
+
+def _checked(value: str, host: str) -> str:
+    port = value.rpartition(":")[2]
+    if not _HOST.fullmatch(host) or not port.isdecimal() or int(port) > _MOST_PORT:
+        raise ValueError(
+            f"{value!r} is no host and port, such as keeper.example:7461 or [::1]:7461, with a "
+            f"port up to {_MOST_PORT}"
+        )
+    return value
+
 
 class SitesVoteConfig(Section):
     """What all parties agree on: everybody has the same file."""
@@ -41,7 +68,7 @@ class SitesVoteConfig(Section):
     """Names the vote: in the guardian's ledger and folder."""
     guardian: Name = "guardian-1"
     """Name of the guardian, as its certificate says it."""
-    address: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\[\]:-]+:\d{1,5}$")] = "127.0.0.1:7461"
+    address: Annotated[str, AfterValidator(_address)] = "127.0.0.1:7461"
     """Host and port at which the guardian answers."""
     sites: Annotated[list[Name], Field(min_length=2, max_length=MOST_SITES)]
     """Names of the sites, as their certificates say them."""
@@ -114,7 +141,7 @@ class GuardianConfig(PartyConfig):
 
     model_config = ConfigDict(title="Guardian")
 
-    listen: str = ""
+    listen: Annotated[str, AfterValidator(_own_address)] = ""
     """Address of this machine at which it listens; empty is that of the vote."""
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 

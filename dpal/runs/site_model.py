@@ -97,7 +97,7 @@ def read_bought(queries: Path, answers: Path, terms: Terms) -> LabeledFeatures:
             f"{answers} answers no query of {queries}; ask first: dpal capc query"
         )
     labels = [found[names[row]].labels for row in rows]
-    if {len(one) for one in labels} != {terms.labels}:
+    if not all(_fits(one, terms.labels, one=False) for one in labels):
         raise DataError.before_release(
             f"{answers} holds answers of a vote on other labels; name those of this one"
         )
@@ -198,7 +198,7 @@ def write_site_model(path: Path, model: SiteModel) -> None:
 def _fits(value: object, labels: int, *, one: bool) -> bool:
     if one:
         return isinstance(value, int) and 0 <= value < labels
-    return isinstance(value, list) and len(value) == labels and set(value) <= {0, 1}
+    return isinstance(value, list) and len(value) == labels and all(one in (0, 1) for one in value)
 
 
 def _scale(weights: NDArray[np.float64]) -> float:

@@ -245,12 +245,17 @@ def read_queries(path: Path, features: int) -> tuple[list[str], Features]:
         ) from error
     _require_distinct(path, ids)
     for row, values in enumerate(rows):
-        if values is None or len(values) != features or None in values:
+        if not isinstance(values, list) or len(values) != features or None in values:
             raise DataError.before_release(
                 f"row {{row}} of {path} has no {features:,} features", row=row
             )
     numbers = np.array(rows)
-    if numbers.dtype.kind not in "iu" or numbers.min() < -128 or numbers.max() > 127:
+    if (
+        numbers.ndim != 2
+        or numbers.dtype.kind not in "iu"
+        or numbers.min() < -128
+        or numbers.max() > 127
+    ):
         raise DataError.before_release(
             f"features in {path} are not whole numbers between -128 and 127"
         )

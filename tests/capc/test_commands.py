@@ -28,10 +28,11 @@ from dpal.capc.terms import VoteMode
 from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.verify import verify_certificate
-from dpal.config.capc import SitesVoteConfig, parse_capc
-from dpal.errors import VoteAborted
+from dpal.config.capc import GuardianConfig, SitesVoteConfig, parse_capc
+from dpal.errors import ConfigError, DataError, VoteAborted
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.runs.site_model import read_bought, read_labeled
 from dpal.runs.sites_demo_files import Demo, prepare_demo
 from dpal.runs.sites_parties import load_site_model, query_digests, read_answers, read_queries
 from tests.capc.parties import Authority
@@ -260,6 +261,8 @@ def test_parties_are_enrolled_by_commands(tmp_path):
     assert dpal("revoke", authority, issued)[0] == 0
     for wrong in (["key", keys, "--name", "north", "--role", "site"],
                   ["key", tmp_path / "more", "--name", "north", "--role", "owner"],
+                  ["authority", tmp_path / "other", "--name", ""],
+                  ["authority", tmp_path / "other", "--name", "x" * 65],
                   ["enrol", authority, issued], ["revoke", authority, keys / "request.pem"],
                   ["site", "--config", tmp_path / "missing.yaml"]):  # fmt: skip
         assert dpal(*wrong)[0] == 2
@@ -281,6 +284,44 @@ def test_queries_that_cannot_be_asked_are_refused_before_anybody_is_connected(de
         demo.queries.write_bytes(b"nothing")
     code, _, complaint = dpal("query", "--config", demo.querier)
     assert code == 2 and "guardian" not in complaint
+
+
+@pytest.mark.parametrize("features", [3, "abcd", [[1], [2], [3], [4]], [True] * 4, [2**62] * 4])
+def test_features_that_are_no_lists_of_small_numbers_are_refused(tmp_path, features):
+    path = tmp_path / "queries.parquet"
+    pq.write_table(pa.table({"id": ["first"], "features": [features]}), path)
+    with pytest.raises(DataError):
+        read_queries(path, 4)
+
+
+@pytest.mark.parametrize("labels", [5, None, "no", [300, 0], [7, 0], [[0], [1]], [0]])
+def test_labels_that_are_neither_yes_nor_no_are_refused(tmp_path, labels):
+    """Bought ones, and those of own records."""
+    terms = terms_of(3, labels=2, features=2)
+    table = {"id": ["first"], "features": [[1, 2]], "labels": [labels], "query": ["x"]}
+    path = tmp_path / "records.parquet"
+    pq.write_table(pa.table(table), path)
+    with pytest.raises(DataError):
+        read_labeled(path, terms)
+    with pytest.raises(DataError):
+        read_bought(path, path, terms)
+
+
+@pytest.mark.parametrize("address", ["host:65536", "...:80", "a..b:80", "x" * 64 + ":80", "]:80",
+                                     "[::1:80", ":-1"])  # fmt: skip
+def test_addresses_that_no_machine_can_have_are_refused(address):
+    vote = {"name": "clinics", "sites": ["north", "south"], "labels": 2, "features": 4, "sigma": 2,
+            "delta": 1e-5}  # fmt: skip
+    guardian = {"vote": "vote.yaml", "keys": "keys"}
+    for right in ("host:1", "keeper.example.:7461", "127.0.0.1:80", "[::1]:80", "a_b-c:65535"):
+        parse_capc(SitesVoteConfig, {**vote, "address": right}, Path())
+        parse_capc(GuardianConfig, {**guardian, "listen": right}, Path())
+    parse_capc(GuardianConfig, {**guardian, "listen": ":7461"}, Path())  # at all of its addresses
+    for wrong in (address, "host", ":80"):
+        with pytest.raises(ConfigError):
+            parse_capc(SitesVoteConfig, {**vote, "address": wrong}, Path())
+    with pytest.raises(ConfigError):
+        parse_capc(GuardianConfig, {**guardian, "listen": address}, Path())
 
 
 @pytest.mark.parametrize("wrong", ["a site less", "a stranger", "other images", "of a site", "ids"])

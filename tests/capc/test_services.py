@@ -278,6 +278,16 @@ def test_a_guardian_that_is_revoked_while_connected_has_no_vote(tmp_path):
     on_stage(tmp_path, play)
 
 
+def test_an_address_that_is_taken_is_not_listened_at(tmp_path):
+    async def play(stage):
+        with pytest.raises(VoteAborted) as refused:
+            async with stage.service.listening("127.0.0.1", stage.port):
+                pass
+        assert refused.value.released is False
+
+    on_stage(tmp_path, play)
+
+
 def test_nobody_speaks_in_the_session_of_another(tmp_path):
     """Every site knows its number, and may tell it."""
 
