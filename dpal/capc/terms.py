@@ -267,7 +267,7 @@ class SiteModel:
         Raises:
           ParameterError: one is larger.
         """
-        if self.bias.size and np.abs(self.bias).max() > most:
+        if ((self.bias > most) | (self.bias < -most)).any():
             raise ParameterError.before_release(
                 f"a bias of a site's model is above {most:,} in size; make all its numbers smaller"
             )

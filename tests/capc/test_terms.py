@@ -55,6 +55,7 @@ def test_sites_deal_in_turn():
         (np.zeros((2, 3), np.int8), np.zeros(3, int)),
         (np.zeros(3, np.int8), np.zeros(1, int)),
         (np.zeros((2, 3), np.int8), np.array([0, (1 << 30) + 1])),
+        (np.zeros((2, 3), np.int8), np.array([0, -(1 << 63)])),  # which has no absolute value
     ],
 )
 def test_models_that_do_not_fit_are_refused(weights, bias):
