@@ -73,8 +73,8 @@ class Terms(_InMode):
       sigma: standard deviation of the noise on each count, in votes. Of answers of yes or no it is
         that of each of the two counts of a label, as in `dpal.accounting.events.MajorityVotes`: on
         the count of yes alone it is sigma / sqrt(2).
-      colluding: sites that may collude with whoever asks, at most; the noise of all others alone
-        has this deviation.
+      colluding: sites that may collude with whoever asks, at most, or ask themselves; the noise of
+        all others alone has this deviation.
       absent: sites that may be missing from a batch, at most.
       batches: that may ever be asked, by all who ask together.
       epsilon: what all of them may tell of a record of any site, at most.

@@ -91,7 +91,7 @@ class SitesVoteConfig(Section):
     sigma: Annotated[float, Field(ge=0.1, le=200)]
     """Noise on each count, in votes; a yes-or-no label has two."""
     colluding: Annotated[int, Field(ge=0)] = 0
-    """Sites that may collude with who asks, at most."""
+    """Sites that may collude with who asks, at most; a site that asks itself is one."""
     absent: Annotated[int, Field(ge=0)] = 0
     """Sites that may be missing, at most."""
     epsilon: PositiveFloat = 20.0
