@@ -155,6 +155,8 @@ def agree_on_keys(
         raise ProtocolError("a site was invited that is none of the terms")
     if set(greetings) != {invitation.querier, *invitation.sites}:
         raise ProtocolError("somebody is missing of those who were invited, or is too many")
+    if identity.name not in greetings:
+        raise ProtocolError("the guardian proposed a session to a party that is not in it")
     own = greetings[identity.name]
     if own.key != private.public_key().public_bytes_raw().hex():
         raise ProtocolError("the guardian tells others another key than this party's")

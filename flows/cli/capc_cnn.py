@@ -24,7 +24,7 @@ def run_sidecar(config: CnnConfig, say: Callable[[str], None]) -> None:
       VoteAborted: it ended before that; another party was not there, or a file does not fit.
     """
     python = Path(os.environ.get(SPU, "")).expanduser()
-    if not os.environ.get(SPU) or not python.is_file():
+    if not os.environ.get(SPU) or not python.is_file() or not os.access(python, os.X_OK):
         raise ConfigError(
             f"{SPU} names no Python with spu; make an environment of its own (python3.11 -m venv "
             "~/spu && ~/spu/bin/pip install spu==0.9.5) and export DPAL_SPU=~/spu/bin/python"

@@ -56,6 +56,14 @@ def test_no_secret_is_shown_by_what_prints_keys(identities):
     assert "secrets" not in repr(keys) and keys.secrets["site-2"].hex() not in repr(keys)
 
 
+def test_who_is_not_among_the_invited_agrees_on_no_keys(identities):
+    invitation = invite(TERMS, "ministry", TERMS.sites[1:])
+    private, greetings = greeted(identities, invitation)
+    del greetings["site-1"]
+    with pytest.raises(ProtocolError):
+        agree_on_keys(invitation, TERMS, greetings, private["site-1"], identities["site-1"])
+
+
 def test_another_session_has_other_keys(identities):
     """So that a process which died, and with it its keys, can only begin anew."""
     first, second = (invite(TERMS, "ministry", TERMS.sites) for _ in range(2))

@@ -272,8 +272,10 @@ def test_a_certificate_of_another_authority_ends_it(tmp_path):
     assert not list(tmp_path.glob("*-shares.npz"))
 
 
-def test_without_its_environment_it_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.delenv(SPU, raising=False)
+@pytest.mark.parametrize("there", [False, True], ids=["no file", "no program"])
+def test_without_its_environment_it_is_one_sentence(tmp_path, monkeypatch, there):
+    (tmp_path / "python").write_text("#!/bin/sh\n")  # which nobody may run
+    monkeypatch.setenv(SPU, str(tmp_path / "python") if there else "")
     done = call("capc", "cnn", "--config", str(parties(tmp_path)["guardian"]))
     assert done.returncode == 2 and SPU in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
