@@ -149,10 +149,15 @@ def requested(request: Path) -> tuple[str, PartyRole, str]:
     Raises:
       DataError: it cannot be read, was altered, or says no name and role.
     """
-    asked = _parsed(request, x509.load_pem_x509_csr, "is no request for a certificate")
-    if not asked.is_signature_valid:
-        raise DataError(f"{request} was altered: its signature does not fit")
+    asked = _request_in(request)
     return *_name_and_role(asked.subject, request), request_fingerprint(asked)
+
+
+def _request_in(path: Path) -> x509.CertificateSigningRequest:
+    asked = _parsed(path, x509.load_pem_x509_csr, "is no request for a certificate")
+    if not asked.is_signature_valid:
+        raise DataError(f"{path} was altered: its signature does not fit")
+    return asked
 
 
 def enrol(folder: Path, request: Path, fingerprint: str) -> Path:
@@ -168,14 +173,15 @@ def enrol(folder: Path, request: Path, fingerprint: str) -> Path:
         or the name is that of a party with another role.
     """
     key, authority = _load_key(folder / KEY), _load_certificate(folder / AUTHORITY)
-    name, role, found = requested(request)
+    asked = _request_in(request)  # read once: what is compared is what is signed
+    (name, role), found = _name_and_role(asked.subject, request), request_fingerprint(asked)
     if "".join(fingerprint.split()).lower() != "".join(found.split()):
         raise DataError(
             f"{request} is a request of the {role} {name} with the fingerprint {found}, which is "
             "not the one given; sign it only if that party reads this one to you"
         )
     _require_one_role(folder, authority, name, role)
-    asked, now = x509.load_pem_x509_csr(request.read_bytes()), _now()
+    now = _now()
     certificate = (
         x509.CertificateBuilder()
         .subject_name(_subject(name, role))

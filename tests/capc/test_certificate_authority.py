@@ -6,7 +6,9 @@ import shutil
 import stat
 
 import pytest
+from cryptography import x509
 
+from dpal.capc import certificate_authority
 from dpal.capc.certificate_authority import (
     AUTHORITY,
     CERTIFICATE,
@@ -47,6 +49,24 @@ def test_two_people_compare_one_fingerprint(authority, tmp_path):
     assert request_fingerprint(
         make_key(tmp_path / "west", "south", PartyRole.SITE)
     ) != request_fingerprint(request)
+
+
+def test_the_key_that_is_signed_is_the_one_that_was_compared(authority, tmp_path, monkeypatch):
+    """Whoever can write the file could replace it while the authority looks at it."""
+    request = make_key(tmp_path / "south", "south", PartyRole.SITE)
+    make_key(tmp_path / "thief", "south", PartyRole.SITE)
+    file = tmp_path / "south" / REQUEST
+    look = certificate_authority.request_fingerprint
+
+    def look_and_replace(asked):
+        found = look(asked)
+        shutil.copy(tmp_path / "thief" / REQUEST, file)
+        return found
+
+    monkeypatch.setattr(certificate_authority, "request_fingerprint", look_and_replace)
+    place = enrol(authority.folder, file, look(request))
+    signed = x509.load_pem_x509_certificate(place.read_bytes())
+    assert signed.public_key() == request.public_key()
 
 
 def test_keys_are_never_overwritten(authority, tmp_path):
