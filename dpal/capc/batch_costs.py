@@ -21,6 +21,7 @@ from dpal.accounting.events import (
     SkellamScaledMajorities,
 )
 from dpal.accounting.events.skellam_votes import LEAST_SIGMA, MOST_SIGMA
+from dpal.accounting.votes.scaled_ballots import MOST_SCALED_SIGMA
 from dpal.canonical import plain
 from dpal.capc.messages import (
     GuardianAnswer,
@@ -128,7 +129,8 @@ def epsilon_of_batches(terms: Terms, *, colluding: int) -> float | None:
     honest = len(terms.sites) - colluding - terms.absent
     variance = terms.share_variance * max(0, honest) / terms.rule.parts**2
     sigma = (variance if terms.tells_counts else 2 * variance) ** 0.5
-    if honest < 2 or not LEAST_SIGMA <= (2 * variance) ** 0.5 <= MOST_SIGMA:
+    most = MOST_SCALED_SIGMA if terms.rule.entries else MOST_SIGMA
+    if honest < 2 or not LEAST_SIGMA <= (2 * variance) ** 0.5 <= most:
         return None
     other = replace(terms, colluding=colluding, sigma=sigma)
     many = [batch_release(other, number) for number in range(terms.batches)]

@@ -216,6 +216,14 @@ def test_what_more_colluding_sites_would_cost():
     assert costs[2] == pytest.approx(certified_account("v", terms).epsilon, rel=1e-3)
 
 
+def test_of_scaled_ballots_more_noise_than_is_known_has_no_cost():
+    """All sites have more of it than those that are counted on."""
+    terms = terms_of(100, labels=3, queries=1, sigma=50.0, colluding=40, batches=1,
+                     mechanism=Mechanism.TAU_L2, limit=1.5)  # fmt: skip
+    assert epsilon_of_batches(terms, colluding=0) is None
+    assert epsilon_of_batches(terms, colluding=40) is not None
+
+
 @pytest.mark.parametrize(
     "terms",
     [
