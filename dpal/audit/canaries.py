@@ -121,7 +121,8 @@ class CanaryModel(nn.Module):
         """Returns logits, shape (n, classes)."""
         numbers = rows[:, -1].long().clamp(0, self._canaries)  # made-up rows have any number
         self.met.append(numbers[numbers > 0] - 1)
-        direction = nn.functional.one_hot(numbers, self._canaries + 1)[:, 1:].to(rows.dtype)
+        chosen = nn.functional.one_hot(numbers, self._canaries + 1)[:, 1:]
+        direction = chosen.to(self.canaries.weight.dtype)
         logits: Tensor = self.core(rows[:, :-1].reshape(-1, *self._shape))
         beside = self.canaries(self._loud * direction)
         return torch.cat([logits[:, :1] + beside, logits[:, 1:]], dim=1)
@@ -285,9 +286,10 @@ def _records(
     replaced = spec.target.adjacency is Adjacency.REPLACE_ONE
     there = np.ones_like(included) if replaced else included
     numbers = torch.from_numpy(np.flatnonzero(there) + 1).to(inputs.dtype)[:, None]
-    blank = torch.zeros(len(numbers), math.prod(spec.model.input_shape))
+    # All of one type: rows of texts stay numbers of tokens, also those that a screening makes up.
+    blank = inputs.new_zeros(len(numbers), math.prod(spec.model.input_shape))
     kept = torch.from_numpy(wrong)
-    ordinary = torch.cat([inputs[kept].flatten(1), torch.zeros(int(wrong.sum()), 1)], dim=1)
+    ordinary = torch.cat([inputs[kept].flatten(1), inputs.new_zeros(int(wrong.sum()), 1)], dim=1)
     upwards = _pulling(torch.from_numpy(included[there]), spec.model)
     return LabeledSet(
         inputs=torch.cat([torch.cat([blank, numbers], dim=1), ordinary]),

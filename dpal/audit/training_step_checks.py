@@ -38,7 +38,8 @@ def step_findings(
     Args:
       spec: gives model and clipping norm.
       part: gives noise and divisor.
-      inputs: (n, *input_shape) float32 records that are not protected, at least two.
+      inputs: (n, *input_shape) records that are not protected, at least two; float32, and
+        int32 of texts.
       labels: (n,) class numbers.
       physical_batch: records per backward pass.
       rng: source of the noise.
@@ -48,19 +49,22 @@ def step_findings(
     # A record's own rounding differs with the batch it is in, in low precision by more.
     tolerance = max(TOLERANCE, 2 * spec.recipe.precision.slack)
     batch = step.total(inputs, labels)
+    absurd = _absurd(inputs)
     alone = [
-        step.total(factor * inputs[i : i + 1], labels[i : i + 1])
+        step.total(records[i : i + 1], labels[i : i + 1])
         for i in range(min(_ALONE, len(inputs)))
-        for factor in (1.0, _LOUD)
+        for records in (inputs, absurd)
     ]
-    return [
+    findings = [
         _clip(max(_length(total) for total in alone) / norm),
         _sensitivity(_largest_change(step, batch, inputs, labels) / norm, tolerance),
         _adds_up(_length(batch - _one_by_one(step, inputs, labels)) / norm, tolerance),
-        _not_finite(_change_by_nan(step, batch, inputs, labels) / norm, tolerance),
         _divisor(step.error_of_division(inputs, labels) / norm, tolerance),
         _empty(step.silent_share(inputs[:0], labels[:0])),
     ]
+    if inputs.is_floating_point():  # numbers of tokens are always numbers
+        findings.append(_not_finite(_change_by_nan(step, batch, inputs, labels) / norm, tolerance))
+    return findings
 
 
 class _Step:
@@ -125,12 +129,22 @@ def without_chance(recipe: Recipe) -> Recipe:
 
 
 def released_gradient(model: nn.Module) -> NDArray[np.float64]:
-    """All gradients of a model in one row; zero where a step wrote none."""
+    """Gradients of all parameters that train in one row; zero where a step wrote none."""
     parts = [
         torch.zeros(p.numel()) if p.grad is None else p.grad.detach().flatten().cpu()
         for p in model.parameters()
+        if p.requires_grad
     ]
     return np.asarray(torch.cat(parts).double().numpy())
+
+
+def _absurd(inputs: Tensor) -> Tensor:
+    """Records far outside of what training expects: loud ones, and texts of one word."""
+    if inputs.is_floating_point():
+        return _LOUD * inputs
+    repeated = inputs.clone()
+    repeated[:, 0] = inputs[:, 0].amax(dim=1, keepdim=True)  # no number is in no vocabulary
+    return repeated
 
 
 def _length(vector: NDArray[np.float64]) -> float:
