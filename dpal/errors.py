@@ -359,19 +359,23 @@ class DataBudgetExceeded(DpalError):
         allowed: str,
         holders: str,
         fits: float,
+        running: str = "",
     ) -> None:
-        super().__init__(campaign, block, asked, taken, allowed, holders, fits)
+        super().__init__(campaign, block, asked, taken, allowed, holders, fits, running)
         self.campaign, self.block, self.asked, self.taken = campaign, block, asked, taken
         self.allowed, self.holders, self.fits = allowed, holders, fits
+        self.running = running
 
     def _sentence(self) -> str:
         by = f" by {self.holders}" if self.holders else ""
-        lower = f"set privacy.epsilon to {self.fits:g}, " if self.fits else ""
+        ways = [f"set privacy.epsilon to {self.fits:g}"] if self.fits else []
+        if self.running:
+            ways.append(f"wait for the end of {self.running}, which gives back what was not used")
+        ways.append("add new records (dpal data show lists what is left)")
         return (
             f"campaign {self.campaign} would take {self.block} to epsilon {self.asked:.4f} of "
             f"{self.allowed}, where {self.taken:.4f} is taken{by}; "
-            f"{lower}wait until a campaign ends and gives back what it did not "
-            "use, or add new records (dpal data show lists what is left)"
+            f"{', or '.join(ways)}"
         )
 
 

@@ -187,7 +187,7 @@ def describe_watch(config: WatchConfig, state: WatchState) -> str:
     if last is None:
         return "No campaign was started yet; it waits for the first file."
     behind = total - last.files
-    waiting = f" {behind} more files are registered and wait for the next look." if behind else ""
+    waiting = f" {_waiting(behind, 'more')} for the next look." if behind else ""
     word = {
         Stage.PLANNED: "is planned and about to start",
         Stage.STARTED: "is running",
@@ -200,6 +200,12 @@ def describe_watch(config: WatchConfig, state: WatchState) -> str:
     files = f"{last.files} file" + "s" * (last.files != 1)
     newest = f"Campaign {last.name} on {files} {word}{said}.{waiting}"
     return f"{_counted(state)} {newest}"
+
+
+def _waiting(files: int, which: str) -> str:
+    if files == 1:
+        return f"1 {which} file is registered and waits"
+    return f"{files:,} {which} files are registered and wait"
 
 
 def _counted(state: WatchState) -> str:
@@ -216,7 +222,7 @@ def _nothing_to_plan(config: WatchConfig, state: WatchState, dataset: DataSet) -
         return ""
     if last is not None and last.is_open:
         behind = total - last.files
-        new = f"; {behind} new files are registered and wait for the next look" if behind else ""
+        new = f"; {_waiting(behind, 'new')} for the next look" if behind else ""
         return f"campaign {last.name} is not done{new}"
     if last is not None and last.stage is Stage.REFUSED:
         if last.basis == watched_runs.basis(config, state, dataset):

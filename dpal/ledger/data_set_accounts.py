@@ -105,6 +105,7 @@ class BlockAccount:
       alone: what the only campaign on it costs at most; None where there are others, or none.
       campaigns: all that took something, in order; first those of `earlier`.
       earlier: those that began before its records were registered; their whole plans count.
+      running: those of `campaigns` that have not ended, and may give something back.
       counts_as_spent: why all of it counts as spent, as entries about it may have been lost, or a
         campaign before it promised something else; empty if it does not.
     """
@@ -116,6 +117,7 @@ class BlockAccount:
     alone: float | None = None
     campaigns: tuple[str, ...] = ()
     earlier: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
     counts_as_spent: str = ""
 
     @property
@@ -350,5 +352,6 @@ def _account(
         alone=alone if len(campaigns) == 1 else None,
         campaigns=tuple(campaigns),
         earlier=tuple(counted),
+        running=tuple(campaign for campaign in campaigns if campaign not in ended),
         counts_as_spent=doubt,
     )

@@ -197,6 +197,7 @@ def require_counted(entries: Iterable[Entry], campaign: str, release: Release) -
                     f"{limit.epsilon:g} allowed",
                     _named(account.campaigns),
                     0.0,
+                    _named([name for name in account.running if name != campaign]),
                 )
 
 
@@ -220,6 +221,7 @@ def refusal(
         f"{limit.unit})",
         _named(account.campaigns),
         fits,
+        _named(account.running),
     )
 
 

@@ -406,7 +406,8 @@ class LedgerStore:
         self._version = VERSIONS[-1]
 
     def _missing(self) -> LedgerError:
-        return LedgerMissing(f"there is no ledger at {self.name}; has this campaign been run?")
+        said = f"there is no ledger at {self.name}; was anything run or registered here?"
+        return LedgerMissing(said)
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def test_accounts_of_votes_never_hold_more_than_the_limit_together():
         for number in range(10):
             held.append(hold(f"votes-{number}", 4.0))
     assert len(held) == 1
-    assert refusal.value.holders == "votes-0"
+    assert refusal.value.holders == refusal.value.running == "votes-0"
     hold("small", 2.0)
     (block,) = blocks()
     assert block.campaigns == ("votes-0", "small")

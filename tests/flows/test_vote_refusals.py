@@ -275,13 +275,13 @@ def test_teachers_that_promised_less_are_not_asked_again_under_another_account(m
     for options in ((), ("--budgets", "budgets.parquet")):
         asked = ("--after", "less", "--epsilon", "4", *options)
         said = sentence(vote("b.parquet", "--name", "more", *asked))
-        assert "less than the others do" in said and said.endswith(DpalError.closing)
+        assert "account less (--after)" in said and said.endswith(DpalError.closing)
     assert entries("more") == []
     monkeypatch.setattr("dpal.runs.vote_request.budget_cohorts_in", lambda _: [])  # as it was
     assert vote("b.parquet", "--name", "more", "--after", "less", "--epsilon", "4").returncode == 0
     verified = call("verify", "artifacts/more", "--ledger", "artifacts/more")
     assert verified.returncode == 1
-    assert "less promise less" in " ".join(verified.stdout.split())
+    assert "teachers of less" in " ".join(verified.stdout.split())
 
 
 def of_the_same(

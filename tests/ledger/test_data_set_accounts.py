@@ -103,8 +103,12 @@ def test_a_finished_campaign_gives_nothing_back(owner):
         for one in certified.plan.releases():
             draw(ledger, one)
         before = owner.blocks[0].taken
+        with pytest.raises(DataBudgetExceeded, check=lambda error: error.running == "first"):
+            owner.plan(8.0, name="late")
         ledger.end()
     assert owner.blocks[0].taken == before
+    with pytest.raises(DataBudgetExceeded, check=lambda error: error.running == ""):
+        owner.plan(8.0, name="late")  # so nobody is told to wait for it
 
 
 def test_the_first_and_only_campaign_may_take_all_by_its_tight_certificate(owner):
