@@ -394,7 +394,7 @@ def holds_all(source: Source, state: Path) -> bool:
     return True
 
 
-def write_carried(before: Path, state: Path, path: Path) -> None:
+def write_carried(before: Path, state: Path, path: Path, *, ids_are_seen: bool = False) -> None:
     """Writes as a selection the records that an earlier campaign labeled and this one has.
 
     A group joins with those of its records that have labels; its first one leaves the pool where
@@ -404,22 +404,27 @@ def write_carried(before: Path, state: Path, path: Path) -> None:
       before: the earlier campaign's last state.
       state: this campaign's start.
       path: where to write.
+      ids_are_seen: whether anybody may see who is selected. Whoever the earlier campaign asked
+        about then leaves the pool, labeled or not: a record that is asked about again would be
+        known as one that has no label, and a blank one has none.
     """
     labeled = pa.array(list(labels_of(before)), pa.string())
+    retired = pa.array(_retired_in(before) if ids_are_seen else [], pa.string())
     whose = group_column(state)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(state) as file:
-            joined = None if whose is None else _groups_with(labeled, whose, file)
+            asked = pa.concat_arrays([labeled, retired])
+            joined = None if whose is None else _groups_with(asked, whose, file)
             first = 0
             for batch in file.iter_batches(columns=["id", "cohort"]):
                 rows = slice(first, first + batch.num_rows)
                 first = rows.stop
                 chosen = _is_among(labeled, batch)
                 firsts = np.asarray(batch.column("cohort")) == UNLABELED
-                unlabeled = np.zeros(batch.num_rows, dtype=bool)
                 if whose is None or joined is None:
-                    chosen &= firsts
+                    unlabeled = firsts & _is_among(retired, batch)
+                    chosen = (firsts & chosen) | unlabeled
                 else:
                     joins = joined.among(whose[rows])
                     unlabeled = joins & firsts & ~chosen
@@ -429,6 +434,13 @@ def write_carried(before: Path, state: Path, path: Path) -> None:
                     yield pa.record_batch([ids, pa.array(unlabeled[chosen])], schema=_SELECTION)
 
     write_private_parquet(path, _SELECTION, batches, distinct=["id"])
+
+
+def _retired_in(state: Path) -> list[str]:
+    """Ids of all records that left a pool without a label."""
+    table = pq.read_table(state, columns=["id", "cohort"])
+    left = table.filter(pc.equal(table.column("cohort"), RETIRED))
+    return [str(name) for name in left.column("id").to_pylist()]
 
 
 def _is_among(names: pa.Array, batch: pa.RecordBatch) -> NDArray[np.bool_]:

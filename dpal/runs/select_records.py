@@ -38,6 +38,7 @@ from dpal.data.labeling_state import (
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Role
 from dpal.planning.campaign_plan import Phase
+from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw, starts_at_validation
 from dpal.randomness import BitSource, secure
 from dpal.runs.absolute_paths import with_absolute_paths
@@ -66,7 +67,8 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
         earlier = campaign.start.earlier
         if phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels:
             notify(f"{phase.name}: starting with the labels of {earlier.folder.name}")
-            write_carried(earlier.state, campaign.folder.start, target)
+            seen = campaign.plan.spec.selection is not SelectionMode.HIDDEN
+            write_carried(earlier.state, campaign.folder.start, target, ids_are_seen=seen)
             return
         chosen = draw_records(campaign, phase, rng=secure())
         # Of a group its first record was drawn, and all of it is labeled.

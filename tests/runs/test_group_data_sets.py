@@ -196,6 +196,21 @@ def test_a_group_is_carried_by_any_of_its_records(tmp_path, labeled, chosen, ret
     assert set(labels_of(after)) == {ids[row] for row in chosen}
 
 
+def test_a_group_that_was_skipped_leaves_the_pool_where_ids_are_seen(tmp_path):
+    """Rows are of the groups 0, 1, 0, 3, 1: nobody labeled any of group 1, and one of group 0."""
+    path = write_blobs(tmp_path / "pool.parquet", 5, seed=1)
+    source = open_source(path, Role.POOL, label_column="label")
+    ids = pq.read_table(path)["id"].to_pylist()
+    before, start, carried = (tmp_path / name for name in ("before", "start", "carried"))
+    groups = np.array([0, 1, 0, 3, 1])
+    write_start(source, start, groups=groups)
+    write_merged(start, {ids[0]: 1}, 0, before, retired=[ids[1], ids[2], ids[4]])
+    write_carried(before, start, carried, ids_are_seen=True)
+    assert (read_selection(carried), read_retired(carried)) == ([ids[0]], [ids[1]])
+    write_carried(before, start, carried)  # hidden: it may be asked about again
+    assert (read_selection(carried), read_retired(carried)) == ([ids[0]], [])
+
+
 def test_a_data_set_of_single_records_has_no_groups(clinic, small):
     register(group=None)
     with pytest.raises(ConfigError, check=having(setting="privacy.unit")) as refused:
