@@ -21,6 +21,7 @@ from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.validation import require_public
+from dpal.data.held_out import HeldOutShare
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.pool_files import commitment
 from dpal.data.public_statistics import public_statistics
@@ -37,7 +38,7 @@ from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.runs.ended_run import was_ended
 from dpal.runs.host import host
 from dpal.runs.open_ledger import open_ledger
-from dpal.runs.open_sources import open_sources, open_validation
+from dpal.runs.open_sources import holding_out, open_sources, open_validation
 from dpal.runs.read_recorded_settings import recorded_config
 from dpal.runs.released_phase import is_complete, released_phase, released_weights
 
@@ -212,11 +213,12 @@ def _given(config: PublicConfig) -> StartModel:
     weights, declared = Path(str(config.start.model)), config.start.declared
     if not weights.is_file():
         raise DataError.before_release(f"there is no model at {weights} (start.model)")
-    target, owners, before = None, None, PriorSpend()
+    target, owners, before, held_out = None, None, PriorSpend(), None
     if config.start.certificate is not None:
         document = _sound_certificate(config.start.certificate, weights)
         target, owners = _promise(document), int(document["pool"]["size"])
         before = PriorSpend(campaign=str(document["campaign"]), releases=charged_in(document))
+        held_out = _held_out_by(document)
     elif declared is not None:
         before = PriorSpend(declared=Declared(epsilon=declared.epsilon, delta=declared.delta))
     reading = training_settings(config, rows=1, epsilon=1.0)
@@ -224,6 +226,9 @@ def _given(config: PublicConfig) -> StartModel:
     validation, pool = open_validation(reading), None
     if config.choice.method.reads_private:
         pool = replace(open_sources(reading)[0], task=validation.task)
+        # Figures were charged to those whom the start held out: it is in no sum what they would
+        # lose by both.
+        pool = holding_out(pool, held_out)
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
         held = inspect(validation, on_rows=bar.update)
         if pool is not None:
@@ -249,6 +254,12 @@ def _given(config: PublicConfig) -> StartModel:
         certificate=config.start.certificate,
         owners=owners,
     )
+
+
+def _held_out_by(document: Mapping[str, Any]) -> HeldOutShare | None:
+    """The share of its pool that a campaign measured its models on; None where it held none out."""
+    measured = document["plan"]["content"]["spec"].get("validation") or {}
+    return None if measured.get("share") is None else HeldOutShare(share=measured["share"])
 
 
 def _promise(document: Mapping[str, Any]) -> PrivacyTarget:

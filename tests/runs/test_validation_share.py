@@ -22,6 +22,7 @@ from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.data import DataConfig
+from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.validation import DeclaredValidation
 from dpal.data.held_out import HeldOutShare
@@ -38,6 +39,7 @@ from dpal.runs.kinds import parse_any
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.manage_data_sets import register_data_set
 from dpal.runs.prepare_campaign import prepare, prepare_campaign
+from dpal.runs.prepare_improvement import plan_improvement
 from dpal.runs.protected_validation_overlap import measured_on
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting
@@ -272,6 +274,24 @@ def test_other_kinds_refuse_a_share():
     for settings in (improving.settings("better"), voting.settings("votes")):
         with pytest.raises(ConfigError, match=r"validation\.share"):
             parse_any({**settings, "validation": SHARE})
+
+
+def test_whom_a_start_held_out_votes_for_no_public_record(folder):
+    """Figures were charged to them; the sum of these and of votes is in no total."""
+    for name, rows in {"public": 200, "validation": 100}.items():
+        write_blobs(Path(f"{name}.parquet"), rows, seed=rows, prefix=name)
+    start = {"model": str(folder.phase(1).model), "certificate": str(folder.certificate)}
+    wanted = improving.settings(
+        "better",
+        start=start,
+        model={"name": "logistic"},
+        choice={"method": "near_private", "labels": 40, "candidates": 60, "components": 3},
+        privacy={"epsilon": 20.0},
+    )
+    better = plan_improvement(PublicConfig.model_validate(wanted))
+    assert better.spec.guidance is not None
+    private = better.start.private
+    assert private is not None and ids(private) == pq.read_table(folder.start)["id"].to_pylist()
 
 
 def test_a_file_that_says_itself_who_is_held_out_has_no_share(workplace):
