@@ -141,7 +141,12 @@ class DataHold:
             planned, reserved, target.adjacency, participation=share.participation
         )
         epsilon = share.epsilon
-        if share.basis is Basis.RENYI and list(planned) == list(reserved):
+        made, meant = ({release.name for release in each} for each in (reserved, planned))
+        if share.basis is Basis.RENYI and not made <= meant:
+            # What was drawn again is in no plan: held for a whole plan, the divergence covers it,
+            # and the tight epsilon of that plan does not.
+            epsilon = limit.epsilon_of(amount)
+        elif share.basis is Basis.RENYI and list(planned) == list(reserved):
             own = about_pool(reserved)  # records of a validation set are none of the data set's
             met = [scale_sampling_rate(release, share.participation) for release in own]
             epsilon = campaign_epsilon(met, replace(target, delta=limit.delta))

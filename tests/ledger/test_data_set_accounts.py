@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from dpal.accounting.cohort_spending import campaign_epsilon
+from dpal.accounting.events import TRAINING, Charge, PhaseExposure, Release
+from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.errors import DataBudgetExceeded, LedgerError, ParameterError
-from dpal.ledger.data_set_accounts import Basis, data_set, data_sets
-from dpal.ledger.data_set_limits import refusal
+from dpal.ledger.data_set_accounts import Basis, BlockShare, data_set, data_sets
+from dpal.ledger.data_set_limits import DataHold, refusal
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.fit_plan_into_blocks import plan_within
-from dpal.privacy import Adjacency
+from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from tests.conftest import having, nothing_released, small_spec
 from tests.ledger.owning import LIMIT
 from tests.ledger.releasing import draw
@@ -88,6 +91,36 @@ def test_after_visible_answers_only_what_every_record_could_still_lose_flows_bac
     assert released.divergence < share.amount.divergence <= held.amount.divergence
     # Nor is the tight epsilon of what was released a bound for somebody who chose the end.
     assert share.epsilon == min(held.epsilon, LIMIT.filter.epsilon_of(share.amount))
+
+
+def test_what_was_drawn_again_is_covered_by_what_was_held_and_by_no_epsilon_of_the_plan():
+    """At one divergence, steps on whole cohorts cost more than those on some of their records."""
+    dear, cheap = (
+        PhaseExposure(steps=steps, sample_rate=rate, noise_multiplier=noise)
+        for steps, rate, noise in ((10, 1.0, 2.99), (200, 0.05, 1.0))
+    )
+    first, _ = planned = [
+        Release(name=f"phase-{phase}/training", kind=TRAINING, phase=phase,
+                charges=(Charge(cohorts=cohorts, event=event),))
+        for phase, (cohorts, event) in enumerate([(("0",), dear), (("0", "1"), cheap)])
+    ]  # fmt: skip
+    limit = replace(LIMIT, filter=RenyiFilter.fitted(8.0, 1e-5))
+    target = PrivacyTarget(epsilon=8.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
+    share = BlockShare(
+        block=0,
+        size=600,
+        participation=1.0,
+        basis=Basis.RENYI,
+        amount=limit.filter.charge(planned, target.adjacency),
+        epsilon=campaign_epsilon(planned, target),
+    )
+    held = DataHold(dataset="clinic", limit=limit, shares=(share,))
+    again = [first, replace(first, name=f"{first.name}#2")]
+    held.require_covers(planned, again, target)  # so that nobody refuses the second attempt
+    (used,) = held.used_by(planned, again, target).shares
+    assert used.epsilon >= campaign_epsilon(again, target) > share.epsilon
+    (used,) = held.used_by(planned, [first], target).shares
+    assert used.epsilon <= share.epsilon, "ended early, and nothing was drawn again"
 
 
 def test_a_campaign_that_released_nothing_leaves_no_trace_in_the_budget(owner):
