@@ -13,7 +13,15 @@ from dpal.ledger.data_set_accounts import Basis, BlockShare, Limit, register_bod
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import EntryKind
 from dpal.privacy import Adjacency, Unit
-from tests.certificate.certifying import certified, failures, forged, opened, plan_of, run
+from tests.certificate.certifying import (
+    asserted,
+    certified,
+    failures,
+    forged,
+    opened,
+    plan_of,
+    run,
+)
 
 LIMIT = Limit(filter=RenyiFilter.fitted(30.0, 2e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
 
@@ -72,6 +80,31 @@ def test_a_share_that_is_too_small_is_found_by_dp_accounting(shared):
     document = certified(forgery, plan_of("visible"))
     found = failures(verify_certificate(document))["blocks of the data set"]
     assert "block 0: less is" in found or "too little" in found
+
+
+@pytest.mark.parametrize(
+    ("trained", "found"),
+    [(1.0, True), (0.31, True), (0.3, False), (0.2, False), (None, True), ("elsewhere", True)],
+)
+def test_a_plan_trains_on_no_block_more_often_than_was_held_for_it(tmp_path, trained, found):
+    """Batches follow the plan; what is charged follows what was held."""
+    registered(tmp_path)
+    plan = plan_of("visible")
+    less = LIMIT.filter.charge(list(plan.releases()), Adjacency.ZERO_OUT, participation=0.3)
+    epsilon = LIMIT.filter.epsilon_of(less)
+    (whole,) = held(Basis.RENYI).shares
+    share = replace(whole, participation=0.3, amount=less, epsilon=epsilon)
+    hold = DataHold(dataset="clinic", limit=LIMIT, shares=(share,))
+    blocks: tuple[BlockShare, ...] = ()  # which means all of them, in full
+    if trained == "elsewhere":
+        blocks = (share, replace(share, block=1))
+    elif trained is not None:
+        blocks = (replace(share, participation=trained),)
+    plan = replace(plan, spec=replace(plan.spec, blocks=blocks))
+    _, entries = run(tmp_path, plan, data=hold)
+    faults = failures(verify_certificate(asserted(entries, plan), ledger=entries))
+    assert ("than were held" in faults.get("plan", "")) is found
+    assert found or faults == {}
 
 
 def test_campaigns_that_pass_the_limit_together_are_found(tmp_path):

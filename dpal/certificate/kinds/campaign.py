@@ -59,6 +59,7 @@ from dpal.certificate.sentences import (
 )
 from dpal.errors import CertificateError
 from dpal.labels import Task
+from dpal.ledger.data_set_accounts import shares_in
 from dpal.ledger.entries import Entry
 from dpal.ledger.model_choice_and_stopping import is_stopped, released_index
 from dpal.ledger.release_json import release_from
@@ -258,6 +259,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     yield from foreign_plan_faults(evidence)
     if not is_same_json(plan["spec"].get("accountant", held["accountant"]), held["accountant"]):
         yield "the plan was made for another accountant than the one held"
+    yield from _unheld_rates(plan, evidence.hold)
     releases = [release_from(record) for record in held["releases"]]
     yield from _draw_faults(plan, releases, evidence)
     yield from unsound_gates(plan)
@@ -267,6 +269,18 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     yield from unsound_fits(plan)
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan, releases, evidence)
+
+
+def _unheld_rates(plan: Mapping[str, Any], hold: Entry) -> Iterator[str]:
+    """Blocks of a data set that the plan trains on more often than was held for them, or unheld."""
+    shares = {share.block: share.participation for share in shares_in(hold.body)}
+    if not shares:
+        return
+    # As in `CampaignSpec.participation`: a plan without blocks meets all of them in full.
+    trained = {share["block"]: share["participation"] for share in plan["spec"].get("blocks", ())}
+    for block, rate in (trained or dict.fromkeys(shares, 1.0)).items():
+        if not rate <= shares.get(block, 0.0):
+            yield f"the plan trains on block {block} at higher rates than were held for it"
 
 
 def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterator[str]:
