@@ -12,6 +12,7 @@ from dpal.certificate.verify import verify_certificate
 from dpal.ledger.data_set_accounts import Basis, BlockShare, Limit, register_body
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import EntryKind
+from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency, Unit
 from tests.certificate.certifying import (
     asserted,
@@ -105,6 +106,30 @@ def test_a_plan_trains_on_no_block_more_often_than_was_held_for_it(tmp_path, tra
     faults = failures(verify_certificate(asserted(entries, plan), ledger=entries))
     assert ("than were held" in faults.get("plan", "")) is found
     assert found or faults == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "said"),
+    [
+        ("hidden", {}, ""),
+        ("visible", {}, ""),
+        ("visible", {"acquisition": "random"}, ""),
+        # Whoever has a label in one world only pushes somebody else out of the draw.
+        ("hidden", {"acquisition": "random"}, "secret"),
+        ("visible", {"privacy__adjacency": "replace_one"}, "replacement"),
+    ],
+)
+def test_labels_are_carried_where_that_tells_nobody_who_has_one(tmp_path, mode, changes, said):
+    plan = plan_of(mode, **changes)
+    spec = replace(plan.spec, start_from="earlier")
+    if said:
+        object.__setattr__(spec, "carries_labels", True)  # as no settings would have it
+        plan = replace(plan, spec=spec)
+    else:
+        plan = certified_plan(replace(spec, carries_labels=True)).plan
+    _, entries = run(tmp_path, plan)
+    faults = failures(verify_certificate(asserted(entries, plan), ledger=entries))
+    assert said in faults.get("plan", "") and (faults != {}) is bool(said)
 
 
 def test_campaigns_that_pass_the_limit_together_are_found(tmp_path):

@@ -260,6 +260,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     if not is_same_json(plan["spec"].get("accountant", held["accountant"]), held["accountant"]):
         yield "the plan was made for another accountant than the one held"
     yield from _unheld_rates(plan, evidence.hold)
+    yield from _unsound_carrying(plan, evidence)
     releases = [release_from(record) for record in held["releases"]]
     yield from _draw_faults(plan, releases, evidence)
     yield from unsound_gates(plan)
@@ -281,6 +282,19 @@ def _unheld_rates(plan: Mapping[str, Any], hold: Entry) -> Iterator[str]:
     for block, rate in (trained or dict.fromkeys(shares, 1.0)).items():
         if not rate <= shares.get(block, 0.0):
             yield f"the plan trains on block {block} at higher rates than were held for it"
+
+
+def _unsound_carrying(plan: Mapping[str, Any], evidence: LedgerEvidence) -> Iterator[str]:
+    """Labels of an earlier campaign beside what tells who has one (`CampaignSpec`)."""
+    if not plan["spec"].get("carries_labels"):
+        return
+    if evidence.target.adjacency is Adjacency.REPLACE_ONE:
+        yield "the plan carries labels, which a record and its replacement may not both have"
+    for phase in plan["phases"][1:]:
+        asked = phase["selection"]
+        gated = "threshold" in asked or asked.get("pseudo_labels", False)
+        if plan["spec"]["selection"] == "hidden" and not gated:
+            yield f"phase {phase['index']} draws from who is left after labels that are secret"
 
 
 def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterator[str]:
