@@ -66,7 +66,7 @@ def sweep(examples: int):
     )
 
 
-@sweep(6)
+@sweep(3)
 @given(mixtures, st.one_of(st.none(), answers()), deltas, adjacencies)
 def test_within_a_thousandth_of_dp_accounting(events, answer, delta, adjacency):
     agrees(events, answer, delta, adjacency)
@@ -81,7 +81,7 @@ def test_within_a_thousandth_of_dp_accounting_everywhere(events, answer, delta, 
 
 @pytest.mark.parametrize(
     ("delta", "most"),
-    quick_and_slow([(1e-5, 1e-4), (1e-7, 5e-3)], [(1e-5, 1e-4), (1e-6, 1e-3), (1e-7, 5e-3)]),
+    quick_and_slow([(1e-7, 5e-3)], [(1e-5, 1e-4), (1e-6, 1e-3), (1e-7, 5e-3)]),
 )
 def test_rounding_only_adds_at_tiny_deltas(delta, most):
     """A step's masses are differences of its curve, and rounding below 0 is raised to 0.
@@ -130,7 +130,7 @@ def test_an_overflow_is_added_to_delta():
         assert added == approx(1e-3, rel=1e-2)
 
 
-@sweep(25)
+@sweep(12)
 @given(mixtures, deltas, adjacencies)
 def test_never_above_renyi_bounds(events, delta, adjacency):
     assume(affordable(events, adjacency))
@@ -138,7 +138,7 @@ def test_never_above_renyi_bounds(events, delta, adjacency):
     assert ours(events, None, delta=delta, adjacency=adjacency) <= bound + 1e-3
 
 
-@sweep(8)
+@sweep(4)
 @given(mixtures, adjacencies)
 def test_more_noise_and_fewer_steps_never_cost_more(events, adjacency):
     assume(affordable(events, adjacency))
@@ -150,7 +150,7 @@ def test_more_noise_and_fewer_steps_never_cost_more(events, adjacency):
         assert ours([cheaper, *rest], None, delta=1e-5, adjacency=adjacency) <= cost + 1e-3
 
 
-@sweep(8)
+@sweep(4)
 @given(mixtures)
 def test_replacing_costs_at_least_as_much_as_blanking(events):
     assume(affordable(events, Adjacency.REPLACE_ONE))
@@ -158,7 +158,7 @@ def test_replacing_costs_at_least_as_much_as_blanking(events):
     assert replaced >= blanked - 1e-3
 
 
-@sweep(15)
+@sweep(7)
 @given(mixtures, st.sampled_from(list(Direction)))
 def test_clipped_mass_is_never_lost(events, direction):
     """What lies beyond a grid that is far too short is counted as lost, not forgotten."""

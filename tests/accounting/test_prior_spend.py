@@ -118,7 +118,7 @@ def test_a_declared_cost_is_added_and_its_delta_taken_off():
 
 
 @given(noise=st.floats(2, 50), epsilon=st.floats(0.05, 1.5), moved=st.sampled_from([1, 2]))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_more_noise_never_costs_more_and_guidance_never_helps(noise, epsilon, moved):
     events = guided(
         NoisyMoments(noise_multiplier=noise), NoisyCounts(epsilon=epsilon, l0_sensitivity=moved)

@@ -60,7 +60,7 @@ def test_whole_orders_equal_the_binomial_sum(exposure):
         assert ours[index] == approx(expected, rel=1e-7, abs=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(histories)
 def test_never_above_dp_accounting_and_equal_on_whole_orders(history):
     orders = [o for o in rdp.ORDERS if o == int(o)]

@@ -83,6 +83,7 @@ def test_what_it_does_not_look_at_is_infinite():
     assert second_opinion(list(plan.releases()), target) == math.inf
 
 
+@pytest.mark.slow
 def test_a_finer_grid_is_tighter():
     trained = [PhaseExposure(steps=200, sample_rate=0.1, noise_multiplier=1.0)]
     costs = [

@@ -85,7 +85,7 @@ def voted(rule: VotingRule, seed: int, queries: int = 4) -> NDArray[np.float64]:
     return votes_for(rule, Ballots.of(ballots))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(rules(), st.integers(0, 10**6))
 def test_knowing_more_never_costs_more(rule, seed):
     votes = voted(rule, seed)
@@ -166,7 +166,7 @@ def test_who_cast_which_ballot_changes_nothing(rule, seed):
         assert np.array_equal(votes_for(rule, Ballots.of(shuffled)), votes_for(rule, ballots))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.integers(3, 60), sigmas, st.one_of(st.none(), checks))
 def test_one_label_is_two_sets(teachers, sigma, confidence):
     shared = {"teachers": teachers, "labels": 1, "sigma": sigma, "confidence": confidence}

@@ -39,6 +39,8 @@ def test_records_that_are_clipped_instead_of_persons(plan, tmp_path, monkeypatch
     assert "attack" in failed(audited(plan, tmp_path))
 
 
+@pytest.mark.slow
+@pytest.mark.statistical
 def test_persons_who_join_by_a_coin_for_each_record(plan, tmp_path, monkeypatch):
     """Whoever has three records then is in nearly every batch."""
     real = vars(GroupBatches)["of_part"].__func__

@@ -71,6 +71,8 @@ def test_half_of_the_noise(plan, tmp_path, monkeypatch):
     assert values(report)["noise deviation / planned"] == pytest.approx(0.5, rel=0.01)
 
 
+@pytest.mark.slow
+@pytest.mark.statistical
 def test_noise_over_the_clipping_norm_instead_of_times(plan, tmp_path, monkeypatch):
     norm = plan.spec.optimizer.max_grad_norm
     assert norm == 2.0
@@ -130,6 +132,8 @@ def test_shuffling_instead_of_coins(plan, tmp_path, monkeypatch):
     assert "shuffling" in words(report)
 
 
+@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_mean_instead_of_a_sum(plan, tmp_path, monkeypatch):
     real = dp_sgd.PrivateGradient.write
 
@@ -220,6 +224,8 @@ def test_a_stream_that_survives_a_fork(plan, tmp_path, monkeypatch):
     assert "two processes" in words(report)
 
 
+@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_retry_that_draws_twice(plan, tmp_path, monkeypatch):
     real = CampaignLedger.release_once
 
@@ -310,6 +316,8 @@ def test_aims_by_actual_counts_instead_of_released_ones(cap, tmp_path, monkeypat
     assert any("truly selected" in finding.what for finding in report.failed)
 
 
+@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_confirming_count_with_half_of_its_noise(tmp_path, monkeypatch):
     plan = small_plan(**HIDDEN, **LARGE_QUERY)
     real = noisy_threshold_search.confirm_threshold
@@ -363,7 +371,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", quick_and_slow(["hidden"], KINDS))
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_campaign_can_be_audited(kind, tmp_path):
     report = audited(small_plan(**KINDS[kind]), tmp_path)
     assert report.passed, words(report)

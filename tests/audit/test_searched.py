@@ -66,6 +66,8 @@ def test_a_trial_with_half_of_its_noise_is_found(plan, tmp_path, monkeypatch):
     assert "attack" in failed(report)
 
 
+@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_trial_that_clips_to_the_campaigns_norm_is_found(plan, tmp_path, monkeypatch):
     real = Clipper.__init__
 

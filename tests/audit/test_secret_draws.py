@@ -120,6 +120,8 @@ def test_candidates_that_stay_the_same(narrowed, monkeypatch):
     assert any("more often" in words for words in likely(narrowed))
 
 
+@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_campaign_with_gates_is_audited_and_listened_to(workplace, small):
     """Its first selection meets no score: the rehearsed one is that of a gate."""
     privacy = {"selection": "hidden", "secret_draw": True, "epsilon": 20}

@@ -49,8 +49,11 @@ def planned(rule):
     return VotingPlan(VotingSpec(name="votes", rule=rule, blocks=(40,), target=TARGET))
 
 
-def failed(plan, draws=1 << 16):
-    found = vote_findings(plan, transcripts=1024, draws=draws, fresh=secure)
+FEW = 512  # transcripts of objections, each of which is drawn by itself
+
+
+def failed(plan, draws=1 << 16, transcripts=1024):
+    found = vote_findings(plan, transcripts=transcripts, draws=draws, fresh=secure)
     return [each.what for each in found if not each.passed]
 
 
@@ -94,7 +97,7 @@ def objecting():
 
 def test_sound_objections_pass():
     # Of classes there is no law of single answers, for which draws would be made.
-    found = vote_findings(objecting(), transcripts=1024, draws=1 << 16, fresh=secure)
+    found = vote_findings(objecting(), transcripts=FEW, draws=1 << 16, fresh=secure)
     assert not [each.what for each in found if not each.passed]
     assert sum("objections" in each.what for each in found) == 1
 
@@ -104,7 +107,7 @@ def test_objections_with_less_noise_than_is_charged_are_found(monkeypatch):
         return objections_to(objecting, replace(consensus, epsilon=30.0), rng=rng)
 
     monkeypatch.setattr(votes, "objections_to", clearer)
-    (found,) = failed(objecting())
+    (found,) = failed(objecting(), transcripts=FEW)
     assert "objections" in found
 
 

@@ -127,6 +127,7 @@ def test_what_no_promise_covers_is_said_and_not_asked_for_again(workplace):
     assert BookRun(book=book, cells=cells, every=cells, folder=FOLDER).orders() == []
 
 
+@pytest.mark.slow
 def test_rates_follow_from_the_plan_where_the_set_wants_that(workplace):
     book = tiny()
     book["sets"]["blobs"]["logit_noise"] = 1.5

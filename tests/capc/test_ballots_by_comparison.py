@@ -164,6 +164,7 @@ def test_noise_on_released_counts_has_exactly_the_law_that_is_charged():
     assert deviation(wrong, drawn) < FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_answers_of_scaled_ballots_are_as_often_yes_as_the_law_says():
     """8,000 answers; a false alarm in ten million runs; a fifth more noise is noticed."""

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,15 +32,14 @@ from dpal.errors import ConfigError, DataError, VoteAborted
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.site_model import read_bought, read_labeled
-from dpal.runs.sites_demo_files import Demo, prepare_demo
+from dpal.runs.sites_demo_files import Demo
 from dpal.runs.sites_parties import load_site_model, query_digests, read_answers, read_queries
+from tests.capc.demos import DATA, copies_of_a_demo
 from tests.capc.parties import Authority
 from tests.capc.shared_outcomes import evaluated, write_shares
 from tests.capc.together import terms_of
-from tests.conftest import ROOT
 from tests.flows.calling import call
 
-DATA = ROOT / "data"
 WAIT = 90.0  # seconds, on a busy machine
 ENDS = 20.0  # of which a vote takes 10, and a command the rest to begin and to end
 
@@ -77,12 +75,14 @@ def wait_for(log: Path, words: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    return copies_of_a_demo(tmp_path_factory.mktemp("made") / "demo")
+
+
 @pytest.fixture
-def demo(tmp_path):
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    return prepare_demo(tmp_path / "demo", DATA, port)
+def demo(copied, tmp_path):
+    return copied(tmp_path / "demo")
 
 
 def ledger_of(demo):

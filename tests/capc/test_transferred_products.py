@@ -12,6 +12,7 @@ from dpal.capc.strict_sizes import StrictSizes
 from dpal.capc.transfer_extension import FEATURES, RowHash
 from dpal.capc.transferred_products import feature_bits, querier_products, site_products
 from tests.capc.transfers import FALSE_ALARM, alike_chance, paired, uniform_chance
+from tests.variants import quick_and_slow
 
 
 def shared(queries, weights, bits, pair=None):
@@ -29,7 +30,10 @@ def bits_for(labels, features):
     return StrictSizes(rule, 1, labels, features).outcome_bits
 
 
-@pytest.mark.parametrize(("labels", "features"), [(1, 1), (3, 5), (20, 512), (7, 130)])
+@pytest.mark.parametrize(
+    ("labels", "features"),
+    quick_and_slow([(1, 1), (20, 512)], [(1, 1), (3, 5), (20, 512), (7, 130)]),
+)
 def test_shares_add_up_to_the_product(labels, features):
     rng, bits = np.random.default_rng(labels), bits_for(labels, features)
     queries = rng.integers(-128, 128, (4, features), dtype=np.int8)

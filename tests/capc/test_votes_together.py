@@ -11,12 +11,13 @@ from dpal.capc.terms import GUARDIAN, QUERIER, VoteMode, batch_of, noise_share
 from dpal.randomness import secure
 from tests.capc.shared_outcomes import in_mode, shared
 from tests.capc.together import hold_vote, plain_votes, queries, random_models, terms_of
+from tests.variants import quick_and_slow
 
 FALSE_ALARM = 1e-7
 
 
 @pytest.mark.parametrize("mode", VoteMode)
-@pytest.mark.parametrize("sites", [3, 4, 7])
+@pytest.mark.parametrize("sites", quick_and_slow([3, 4], [3, 4, 7]))
 def test_without_noise_every_bit_is_that_of_the_plain_vote(sites, mode):
     """More than 15,000 bits in each mode, messages in any order; even numbers of sites tie."""
     rng = np.random.default_rng(sites)
@@ -123,7 +124,9 @@ def test_who_asks_could_have_drawn_all_it_sees_from_the_answers():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("mechanism", [Mechanism.BINARY, Mechanism.GNMAX])
+@pytest.mark.parametrize(
+    "mechanism", quick_and_slow([Mechanism.BINARY], [Mechanism.BINARY, Mechanism.GNMAX])
+)
 def test_every_party_sees_uniform_numbers_alone(mechanism):
     """Bytes of all that is sent about constant queries and models; 1 false alarm in 1e5 runs."""
     terms = terms_of(4, labels=8, features=16, queries=600, mechanism=mechanism)

@@ -18,6 +18,7 @@ from dpal.planning.public_consensus import with_consensus
 from dpal.planning.voting_plan import VotingSpec, certify_voting, total_of
 from dpal.privacy import Accountant
 from tests.certificate.test_voting import TARGET, Account, failed
+from tests.variants import quick_and_slow
 
 RULE = VotingRule(mechanism=Mechanism.GNMAX, teachers=40, labels=4, sigma=1.0)
 PLAIN = VotingSpec(name="teachers", target=TARGET, rule=RULE, blocks=(500,))
@@ -30,7 +31,9 @@ def objected(*, by_answers: bool = False) -> VotingSpec:
     return with_consensus(replace(PLAIN, rule=rule), objections=5, object_from=0.5, sigma=None)
 
 
-@pytest.mark.parametrize("by_answers", [False, True], ids=["counts", "winners"])
+@pytest.mark.parametrize(
+    "by_answers", quick_and_slow([False], [False, True]), ids=["counts", "winners"]
+)
 def test_it_states_what_answers_and_objections_cost_together(by_answers, tmp_path):
     spec = objected(by_answers=by_answers)
     account = Account(tmp_path, spec)

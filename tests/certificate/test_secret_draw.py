@@ -86,6 +86,7 @@ def test_a_draw_that_the_plan_knows_nothing_of_is_found(tmp_path):
     assert "plan" in found and "does not make" in found["plan"]
 
 
+@pytest.mark.slow
 def test_a_draw_of_some_records_only_is_found(tmp_path):
     plan = secretly()
     releases = [
@@ -123,6 +124,7 @@ def test_a_plan_whose_draw_follows_from_nothing_public_is_found(tmp_path, change
     assert set(found) == {"plan"}
 
 
+@pytest.mark.slow
 def test_a_plan_whose_draw_was_never_held_is_found(tmp_path):
     plan = secretly(privacy__epsilon=20)
     releases = [one for one in plan.releases() if one.name != "phase-0/selection"]
@@ -153,7 +155,7 @@ def test_a_true_certificate_of_queries_among_candidates_passes(tmp_path):
     assert drawn["candidates"] == 0.5
 
 
-@pytest.mark.parametrize("share", [0.1, 0.49])
+@pytest.mark.parametrize("share", quick_and_slow([0.49], [0.1, 0.49]))
 def test_candidates_that_are_charged_as_fewer_are_found(tmp_path, share):
     plan = with_first_step(with_candidates(), draw={"candidates": share})
     _, entries = run(tmp_path, plan)
@@ -161,6 +163,7 @@ def test_candidates_that_are_charged_as_fewer_are_found(tmp_path, share):
     assert "plan" in found
 
 
+@pytest.mark.slow
 def test_candidates_that_the_plan_does_not_have_are_found(tmp_path):
     """Queries of all records, charged as if half of them had not been looked at."""
     plan = with_first_step(secretly(), draw={"candidates": 0.5})

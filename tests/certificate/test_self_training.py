@@ -11,13 +11,14 @@ from dpal.certificate.verify import verify_certificate
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import Remaining
 from tests.certificate.certifying import asserted, certified, failures, plan_of, run
+from tests.variants import quick_and_slow
 
 
 def self_trained(mode: str, **changes: Any) -> Plan:
     return plan_of(mode, self_training={"epochs": 2}, **changes)
 
 
-@pytest.mark.parametrize("secret", [False, True])
+@pytest.mark.parametrize("secret", quick_and_slow([False], [False, True]))
 def test_a_true_certificate_passes(tmp_path, secret):
     plan = self_trained("hidden", privacy__secret_draw=secret)
     _, entries = run(tmp_path, plan)
@@ -33,7 +34,9 @@ def test_a_true_certificate_passes(tmp_path, secret):
     assert not [event for event in events["0"] if event["release"] == "phase-3/training"]
 
 
-@pytest.mark.parametrize("mode", ["hidden", "visible", "paper"])
+@pytest.mark.parametrize(
+    "mode", quick_and_slow(["hidden", "visible"], ["hidden", "visible", "paper"])
+)
 def test_unlabeled_records_that_train_and_are_not_charged_are_found(tmp_path, mode):
     """Somebody whose ledger charges others than those who train."""
     plan = self_trained(mode)

@@ -29,8 +29,10 @@ from tests.chosen.running import BAD, SHOWN, Budget, Outcome, Ran, run_chosen
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = Path(__file__).with_name("seconds.json")
-# Where whole flows, faults and browsers are; statistics, accuracy and benchmarks are elsewhere.
-FOLDERS = ("browser", "capc", "faults", "flows", "ledger", "runs", "store", "tasks")
+# Where whole flows, faults and browsers are, and what is computed of budgets, plans and certificates;
+# statistics, accuracy and benchmarks are elsewhere.
+FOLDERS = ("accounting", "browser", "capc", "certificate", "faults", "flows", "ledger", "planning",
+           "runs", "store", "tasks")  # fmt: skip
 NEVER = ("timing", "statistical", "shared_data")
 _LAST_WORDS = 1500  # characters of what a failed file said, at the end of everything
 _BROWSER = ("/usr/bin/chromium", "/usr/bin/chromedriver")

@@ -87,7 +87,9 @@ SOURCES = sorted(path for place in ("dpal", "tasks") for path in (ROOT / place).
 
 def test_no_message_quotes_another_librarys_exception():
     """It may quote a record; where it cannot, the file stands in the list above."""
-    found = {str(path.relative_to(ROOT)): quoted(ast.parse(path.read_text())) for path in SOURCES}
+    texts = {path: path.read_text(encoding="utf-8") for path in SOURCES}
+    found = {str(path.relative_to(ROOT)): quoted(ast.parse(text)) for path, text in texts.items()
+             if re.search(r"^ *except .* as ", text, re.MULTILINE)}  # fmt: skip
     assert {name for name, lines in found.items() if lines} == PUBLIC.keys()
 
 

@@ -126,8 +126,10 @@ OTHERWISE = {"dpal/ledger/ledger_store.py"}
 
 def test_nobody_writes_the_sentence_by_hand():
     sources = [*SOURCES, *(ROOT / "flows").rglob("*.py")]
+    a_word = CLOSING.split()[-1]  # quicker to find than to take all apart
     found = {str(path.relative_to(ROOT)) for path in sources
-             if written_by_hand(ast.parse(path.read_text(encoding="utf-8")))}  # fmt: skip
+             if a_word in (text := path.read_text(encoding="utf-8"))
+             and written_by_hand(ast.parse(text))}  # fmt: skip
     assert found == OTHERWISE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ SHARED = {
 }
 
 
+@cache
 def defined_twice(root):
     """Public functions and classes at the top of two modules or more, with those modules."""
     defined = defaultdict(set)

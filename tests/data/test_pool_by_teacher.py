@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dpal.data.sources import Role, Source, open_source
 from dpal.errors import DataError
 from dpal.runs.teachers import load_rows
 from tests.conftest import ROOT, nothing_released, write_blobs
+from tests.variants import quick_and_slow
 
 ROWS, WIDTH = 5000, 3  # five batches, or six of two files
 OF = "ab" * 32  # what it is said to be made of
@@ -59,8 +61,13 @@ def opened(folder: Path, content: str) -> Source:
     return open_source(paths, Role.POOL, label_column="label")
 
 
-@pytest.mark.parametrize("content", ["features", "image"])
-@pytest.mark.parametrize("run_bytes", [SMALL, 1 << 26])
+@pytest.mark.parametrize(
+    ("content", "run_bytes"),
+    quick_and_slow(
+        [("features", SMALL), ("features", 1 << 26), ("image", SMALL)],
+        product(["features", "image"], [SMALL, 1 << 26]),
+    ),
+)
 def test_each_teacher_has_the_records_that_a_scan_of_the_pool_finds(tmp_path, content, run_bytes):
     source, path = opened(tmp_path, content), tmp_path / "grouped.parquet"
     parts = np.random.default_rng(0).permutation(np.arange(ROWS) ** 2 // 7919 % 7)

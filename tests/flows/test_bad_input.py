@@ -101,9 +101,9 @@ def test_a_run_that_cannot_be_is_refused_in_the_same_words(orchestrated, place, 
     "settings",
     [
         ["privacy.delta=0.000167"],
-        ["privacy.selection_epsilon=2"],
+        pytest.param(["privacy.selection_epsilon=2"], marks=pytest.mark.slow),
         ["schedule.queries=[500]", "acquisition=random"],
-        [HIDDEN, "schedule.queries=[17, 17]"],
+        pytest.param([HIDDEN, "schedule.queries=[17, 17]"], marks=pytest.mark.slow),
         ["acquisition=random", "privacy.epsilon=0.0029", "schedule.queries=[40]"],
     ],
 )

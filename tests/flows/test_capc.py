@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from itertools import product
@@ -23,13 +22,13 @@ from dpal.errors import CampaignBusy, ConfigError, DataError, VoteAborted
 from dpal.files.dvc_pointers import pointed_at
 from dpal.runs.capc_retraining import begin_retraining, buy_labels
 from dpal.runs.site_model import balanced_accuracy, read_labeled
-from dpal.runs.sites_demo_files import prepare_demo
 from dpal.runs.sites_parties import _only_asker, load_site_model
 from flows.capc import buy_and_learn
 from flows.cli.any_settings import load_any
 from flows.ops.deployments import from_file
+from tests.capc.demos import copies_of_a_demo
 from tests.capc.test_commands import ledger_of, party, wait_for
-from tests.conftest import ROOT, allow
+from tests.conftest import allow
 from tests.flows.buying import PUBLIC, retraining_values, write_retraining_settings
 
 # The command as it is, but for one step, in whose place the process is killed.
@@ -44,12 +43,14 @@ main()
 RESERVED_ONCE = [("open", ""), ("hold", ""), ("reserve", "votes/1"), ("commit", "votes/1")]
 
 
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    return copies_of_a_demo(tmp_path_factory.mktemp("made") / "demo")
+
+
 @pytest.fixture
-def demo(tmp_path):
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    return prepare_demo(tmp_path / "demo", ROOT / "data", port)
+def demo(copied, tmp_path):
+    return copied(tmp_path / "demo")
 
 
 def charged(demo):

@@ -22,6 +22,7 @@ from dpal.data.class_names import class_names_in
 from dpal.data.importing.known_tables import CHEXPERT_LABELS
 from tests.data.importing.test_published_digits import idx
 from tests.flows.calling import call, sentence
+from tests.variants import quick_and_slow
 
 PAPERS = Path(__file__).resolve().parent.parent.parent / "flows" / "configs" / "papers"
 RNG = np.random.default_rng(9)
@@ -207,7 +208,10 @@ def commands(name: str) -> list[list[str]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("name", ORIGINALS)
+@pytest.mark.parametrize(
+    "name",
+    quick_and_slow(["svhn-public", "octmnist", "snli-pairs", "chexpert", "votes-voc"], ORIGINALS),
+)
 def test_an_original_is_imported_by_the_commands_of_its_file_and_can_be_planned(
     tmp_path, monkeypatch, name
 ):

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from flows.ops import standby_process
+from tests.variants import quick_and_slow
 
 # A module with a program's end, which says what it sees; `WARM` is there if it was imported ahead.
 _PROGRAM = """
@@ -118,7 +119,13 @@ def test_it_becomes_what_a_new_process_would_be(place, standing):
     assert warm["environment"]["PREFECT__FLOW_RUN_ID"] == "one"
 
 
-@pytest.mark.parametrize("change", ["setting", "module", "settings file", "command", "profile"])
+@pytest.mark.parametrize(
+    "change",
+    quick_and_slow(
+        ["setting", "module", "settings file", "command"],
+        ["setting", "module", "settings file", "command", "profile"],
+    ),
+)
 def test_where_a_new_process_would_differ_it_becomes_a_new_one(place, standing, change):
     ready = await_ready(standing)
     changed: dict[str, Any] = {}
@@ -138,6 +145,7 @@ def test_where_a_new_process_would_differ_it_becomes_a_new_one(place, standing, 
     assert not seen.get("path") or str(place / "work") not in seen["path"]
 
 
+@pytest.mark.slow
 def test_a_relative_path_is_looked_up_in_the_folder_that_a_run_works_in(place):
     told = environment(place, PYTHONPATH=os.pathsep.join([str(place / "code"), "here"]))
     with standing_in(told, place) as process:

@@ -136,7 +136,10 @@ def test_a_server_that_refuses_is_given_up(serving):
         serving(ANSWERING.format(status=503)).wait_until_ready(print)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sent",
+    [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.timing])],
+)
 def test_a_server_ends_with_a_command_that_cannot_say_goodbye(tmp_path, sent):
     parent = start(STARTED, tmp_path)
     assert parent.stdout is not None

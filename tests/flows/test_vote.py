@@ -309,6 +309,7 @@ def test_an_account_is_not_restored_from_dvc(account, monkeypatch, phase):
     assert list(files_below(Path("artifacts"))) == before
 
 
+@pytest.mark.slow
 def test_an_account_that_was_charged_by_counts_goes_on(monkeypatch):
     """As versions up to 0.2.0 opened it: its plan, its charges and its certificate stay."""
     rng = np.random.default_rng(5)

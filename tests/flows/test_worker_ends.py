@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 
 from tests.conftest import command
+from tests.variants import quick_and_slow
 
 POOL = "ended"
 STARTED = (
@@ -29,8 +31,13 @@ def pool(orchestrated: str) -> str:
     return orchestrated
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("before", ["SIG_DFL", "SIG_IGN"])
+@pytest.mark.parametrize(
+    ("before", "sent"),
+    quick_and_slow(
+        [("SIG_DFL", signal.SIGTERM), ("SIG_IGN", signal.SIGINT)],
+        product(["SIG_DFL", "SIG_IGN"], [signal.SIGTERM, signal.SIGINT]),
+    ),
+)
 def test_by_either_signal_however_it_was_started(pool, tmp_path, sent, before):
     """`dpal worker gpu &` in a script ignores SIGINT, by which Prefect ends its workers."""
     log = Path(tmp_path / "log")

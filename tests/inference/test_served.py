@@ -17,6 +17,7 @@ from mlflow.pyfunc.scoring_server import init
 
 from dpal.runs.predict import open_model
 from tests.inference.kept_models import MAKERS, as_json
+from tests.variants import quick_and_slow
 
 NEEDED = {"mlflow", "numpy", "pandas", "pillow", "pyarrow", "safetensors", "torch"}
 # What dpal needs and a served model must not: blocked, not only not installed.
@@ -139,6 +140,7 @@ def test_nothing_in_it_names_a_place_or_needs_what_no_index_has(kept):
     assert about["metadata"]["class_names"] == list(open_model(kept.run).class_names)
 
 
+@pytest.mark.parametrize("kept", quick_and_slow(["texts"], MAKERS), indirect=True)
 def test_it_answers_where_everything_else_is_blocked(kept, tmp_path):
     records = tmp_path / "records.pickle"
     kept.records.to_pickle(records)

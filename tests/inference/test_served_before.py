@@ -10,11 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.inference.kept_models import MAKERS
+from tests.variants import quick_and_slow
 
 SOURCE = Path(__file__).with_name("served_before.py")
 
 
-@pytest.mark.parametrize(("kind", "column"), [("table", "features"), ("texts", "text_a")])
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    quick_and_slow([("table", "features")], [("table", "features"), ("texts", "text_a")]),
+)
 def test_a_model_of_before_answers(kind, column, tmp_path):
     kept = MAKERS[kind](tmp_path)
     named = {"weights": "model.safetensors", "model_spec": "model_spec.json"}

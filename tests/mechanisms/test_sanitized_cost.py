@@ -114,7 +114,7 @@ def test_the_released_number_has_the_promised_law() -> None:
     assert fits(draws(RELEASE, seed=1), RELEASE)
 
 
-@pytest.mark.parametrize("wrong", ["scale", "margin", "widening"])
+@pytest.mark.parametrize("wrong", quick_and_slow(["scale"], ["scale", "margin", "widening"]))
 def test_another_law_is_caught(wrong: str) -> None:
     # Each moves the mean by 0.2 standard deviations or more, so the distribution function by
     # 0.07 or more; with 5000 draws, 0.038 is rejected at FALSE_ALARM.
@@ -127,7 +127,7 @@ def test_another_law_is_caught(wrong: str) -> None:
     assert not fits(values, RELEASE)
 
 
-@pytest.mark.parametrize("margin", quick_and_slow([0, 2], [0, 0.5, 1, 2]))
+@pytest.mark.parametrize("margin", quick_and_slow([2], [0, 0.5, 1, 2]))
 def test_it_fails_as_often_as_said(margin: float) -> None:
     terms = replace(RELEASE, margin=margin)
     assert terms.failure == approx(stats.norm.sf(margin), rel=1e-12)

@@ -68,7 +68,9 @@ def test_hidden_selection_says_what_must_stay_inside():
 
 
 @pytest.mark.parametrize("accountant", quick_and_slow([Accountant.RDP], Accountant))
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(
+    "strategy", quick_and_slow([Strategy.NAIVE, Strategy.STEP_AMPLIFICATION], Strategy)
+)
 def test_every_strategy_is_explained(strategy, accountant):
     spec = small(strategy=strategy, accountant=accountant, selection=SelectionMode.PAPER)
     steps = about("these steps", explain_campaign(certified_plan(spec)))

@@ -20,6 +20,7 @@ from dpal.planning.plan_doubts import plan_doubts
 from dpal.privacy import Accountant, Adjacency
 from tests.conftest import small_spec
 from tests.planning.specs import campaign
+from tests.variants import quick_and_slow
 
 HEAD = LinearHead(kind=HeadKind.LEAST_SQUARES, components=5)
 WAYS: dict[str, dict[str, Any]] = {
@@ -43,7 +44,7 @@ def fitted(way: str, **changes: Any) -> CampaignSpec:
     return replace(campaign(**{"epsilon": 4.0, **WAYS[way], **changes}), head=HEAD)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", quick_and_slow([way for way in WAYS if way != "secret draw"], WAYS))
 def test_every_cohort_pays_once_and_the_promise_is_kept(way):
     certified = certified_plan(fitted(way))
     plan = certified.plan

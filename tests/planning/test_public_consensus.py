@@ -47,9 +47,7 @@ def told(spec: VotingSpec, epsilon: float) -> float:
 
 @pytest.mark.parametrize(
     ("by_answers", "objections"),
-    quick_and_slow(
-        [(True, 1), (False, 10), (False, 300)], product([True, False], [1, 10, 300, 1_000])
-    ),
+    quick_and_slow([(True, 1), (False, 10)], product([True, False], [1, 10, 300, 1_000])),
 )
 def test_objections_take_half_and_answers_fill_the_promise(objections, by_answers):
     spec = asked(replace(SPEC, rule=RULE.charged(by_answers=by_answers)), objections=objections)

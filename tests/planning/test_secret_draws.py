@@ -45,7 +45,7 @@ def noise(certified: CertifiedPlan) -> float:
     return certified.plan.phases[0].training.noise_multiplier
 
 
-@pytest.mark.parametrize("strategy", quick_and_slow([Strategy.STEP_AMPLIFICATION], Strategy))
+@pytest.mark.parametrize("strategy", quick_and_slow([Strategy.NOISE_REDUCTION], Strategy))
 @pytest.mark.parametrize(
     "acquisition",
     quick_and_slow([Acquisition.RANDOM], [Acquisition.RANDOM, Acquisition.MARGIN]),
@@ -160,7 +160,7 @@ def test_under_replace_one_random_cohorts_may_be_secret():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"initial": 20},
+        pytest.param({"initial": 20}, marks=pytest.mark.slow),
         {"initial": 400, "queries": (9600,), "acquisition": Acquisition.RANDOM},
         {"initial": 9990, "queries": (), "acquisition": Acquisition.RANDOM},
     ],
@@ -172,6 +172,7 @@ def test_draws_of_hardly_anybody_or_of_all_are_refused(changes):
     assert planned(hidden(secret=False, **changes))
 
 
+@pytest.mark.slow
 def test_the_plan_says_what_the_secret_saves():
     for secret, key in [(True, "noise_if_draw_is_known"), (False, "noise_if_draw_is_secret")]:
         certified = planned(hidden(secret=secret))

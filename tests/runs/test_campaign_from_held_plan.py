@@ -61,7 +61,7 @@ MEASURED = {"validation": {"protected": True, "epsilon": 2.0}, "acquisition": "r
 @pytest.mark.parametrize(
     "changes",
     quick_and_slow(
-        [HIDDEN, MEASURED],
+        [MEASURED],
         [
             {},
             HIDDEN,
@@ -265,6 +265,7 @@ def none_certified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpal.runs.plan_new_campaign.plan_within", refused)
 
 
+@pytest.mark.slow
 def test_that_of_groups_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pq.read_table("pool.parquet")
     persons = pa.array([f"person-{row % 250}" for row in range(table.num_rows)])
@@ -280,6 +281,7 @@ def test_that_of_groups_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> No
     assert campaign.plan == led.plan
 
 
+@pytest.mark.slow
 def test_those_of_a_data_set_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a campaign on it, and of one that goes on from there."""
     limit = Limit(

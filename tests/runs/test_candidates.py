@@ -91,6 +91,7 @@ def test_queries_meet_no_score_of_others(finished):
     assert (np.sort(met[0]) == np.flatnonzero(first == UNLABELED)).all()
 
 
+@pytest.mark.slow
 def test_a_kill_before_labels_are_merged_keeps_the_coins(large, small, monkeypatch):
     class Killed(BaseException):
         """Stands for a kill: nothing catches it."""

@@ -148,6 +148,7 @@ def test_who_asks_for_nothing_else_has_one_record_of_each(clinic, small):
     assert "privacy.unit" in said
 
 
+@pytest.mark.slow
 def test_a_later_campaign_carries_the_labels_of_whole_persons(clinic, small):
     register()
     first = dpal.run(small(**settings(epsilon=4, schedule__queries=[])))

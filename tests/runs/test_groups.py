@@ -125,6 +125,7 @@ def test_labels_may_be_bought_of_some_records_of_each(persons, small):
     assert all(name in firsts[whose[name]][:2] for name in labeled)
 
 
+@pytest.mark.slow
 def test_a_campaign_goes_on_where_it_was_stopped(persons, small, monkeypatch):
     class Killed(BaseException):
         """Nothing catches it."""
@@ -145,6 +146,7 @@ def test_a_campaign_goes_on_where_it_was_stopped(persons, small, monkeypatch):
     assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
 
 
+@pytest.mark.slow
 def test_everybody_trains_at_the_end_with_all_records(persons, small):
     folder = dpal.run(small(**grouped("visible", **OPEN_DRAW, self_training={"epochs": 1})))
     assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
@@ -192,6 +194,7 @@ def test_plans_of_records_are_written_as_before():
     assert "groups" not in plain(small_spec())
 
 
+@pytest.mark.slow
 def test_near_private_on_top_counts_one_record_of_each_person(persons, small, mlflow_uri):
     write_blobs(persons / "public.parquet", 400, seed=3, prefix="p")
     model = {"name": "mlp", "hidden": [6]}

@@ -82,6 +82,7 @@ def test_a_query_aims_by_what_was_released_and_keeps_the_cap_of_all(ended):
     assert not gone[0] & gone[1]
 
 
+@pytest.mark.slow
 def test_pool_and_validation_set_in_one_file(config, monkeypatch):
     """A gate reads the validation set's rows alone: the file has more."""
     parts = [("pool", "train"), ("validation", "test"), ("validation", "neither")]

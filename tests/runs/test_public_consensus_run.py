@@ -174,6 +174,7 @@ def test_an_account_of_votes_is_no_account_of_objections():
     assert entries("votes") == held
 
 
+@pytest.mark.slow
 def test_objections_cost_what_few_votes_do():
     """500 queries for 10 objections, in place of 500 votes."""
     write_blobs(Path("public.parquet"), 600, seed=9, prefix="public")

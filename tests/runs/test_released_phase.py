@@ -208,6 +208,7 @@ def test_all_that_a_stopped_campaign_could_release_counts_in_its_total() -> None
     assert finished_folder(settings.runtime, "small").root == folder.root
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_a_run_that_was_killed_before_its_end_decides_the_same(
     monkeypatch: pytest.MonkeyPatch,
@@ -237,6 +238,7 @@ def test_a_run_that_was_killed_before_its_end_decides_the_same(
     assert not any_failed(dpal.verify(folder, ledger=LEDGER))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_a_phase_that_has_begun_is_finished_before_the_rule_is_asked() -> None:
     patient = stopping(stop=None)

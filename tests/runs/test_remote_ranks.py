@@ -97,7 +97,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["visible", "self-training"], CHANGES))
+@pytest.mark.parametrize("mode", quick_and_slow(["visible"], CHANGES))
 def test_a_campaign_trains_with_a_helper_elsewhere(key, mode, monkeypatch):
     """Every labeled record is loaded by one of the processes, in each phase."""
     loaded: list[tuple[Share, LabeledSet]] = []

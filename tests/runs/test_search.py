@@ -128,7 +128,8 @@ class Killed(BaseException):
 MOMENTS = ("trained", "measured", "chosen")
 
 
-@pytest.mark.parametrize("moment", quick_and_slow(["measured"], MOMENTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_kill_repeats_no_trial(workplace, monkeypatch, moment):
     """What a trial released stays what it is; only what was not committed is made anew."""
     config = settings(validation=PROTECTED)
@@ -200,6 +201,7 @@ def test_finished_trials_cannot_be_drawn_again(searched, monkeypatch):
         start_over(campaign, ["phase-0/trial-1/training"])
 
 
+@pytest.mark.slow
 def test_a_trial_that_lost_its_checkpoint_can_be_paid_again(workplace, monkeypatch):
     config = settings(runtime__checkpoint_steps=1, privacy__epsilon=20.0)
     real = phase_training.make_steps
@@ -229,7 +231,7 @@ def test_a_trial_that_lost_its_checkpoint_can_be_paid_again(workplace, monkeypat
 TIMES = ("before phase 0", "inside it", "after it")
 
 
-@pytest.mark.parametrize("moment", quick_and_slow(["before phase 0", "after it"], TIMES))
+@pytest.mark.parametrize("moment", quick_and_slow(["after it"], TIMES))
 def test_a_choice_that_somebody_edited_decides_nothing(workplace, monkeypatch, moment):
     """A search goes on with what the released figures say, whatever the file does."""
     config = settings(search={"trials": [{"learning_rate": 1e-4}]}, runtime__checkpoint_steps=1)
@@ -307,7 +309,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["visible", "replace one"], MODES))
+@pytest.mark.parametrize("mode", quick_and_slow(["visible"], MODES))
 def test_plans_spend_the_promise_with_a_search_as_without(mode):
     """The noise grows by what trials cost: no more, no less."""
     asked = {"privacy__epsilon": 8.0, **MODES[mode]}

@@ -116,7 +116,8 @@ def test_nobody_is_asked_for_them(guessed):
 PLACES = ("write_labels", "write_selection", "write_pseudo_labeled")
 
 
-@pytest.mark.parametrize("place", quick_and_slow(["write_labels"], PLACES))
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
 def test_killed_on_its_way_it_goes_on(workplace, small, monkeypatch, place):
     from dpal.runs import pseudo_labels
 
@@ -178,6 +179,7 @@ def test_a_later_campaign_carries_bought_labels_and_no_guesses(workplace, small)
     assert not CampaignFolder(Path("artifacts/third")).start.exists()
 
 
+@pytest.mark.slow
 def test_it_trains_when_all_labels_are_bought_and_the_curve_is_flat(workplace, small):
     """The rule is about buying labels."""
     flat = {"patience": 1, "least_gain": 1.0}

@@ -267,7 +267,7 @@ def test_scores_that_have_no_plan_leave_random(digits):
     assert chosen.comparisons == {}
 
 
-@pytest.mark.parametrize("selection", quick_and_slow(["hidden", "paper"], SelectionMode))
+@pytest.mark.parametrize("selection", quick_and_slow(["paper"], SelectionMode))
 def test_every_way_of_selecting_is_rehearsed(digits, selection):
     spec = campaign(privacy={"selection": selection}, schedule__epochs_per_phase=1)
     halves = split_in_halves(*digits, runs=2)

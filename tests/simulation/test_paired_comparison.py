@@ -133,6 +133,7 @@ def test_a_table_of_nothing_tells_of_something_in_one_table_of_twenty():
     assert np.mean(singly) > 0.1
 
 
+@pytest.mark.slow
 def test_each_interval_holds_as_often_as_it_says():
     """98.75 % of 4,000 intervals, within 5 standard errors of independent ones."""
     inside = [

@@ -161,7 +161,7 @@ RECIPES = {
     ("backend", "name"),
     quick_and_slow(
         [(Backend.FUNCTIONAL, "flat"), (Backend.OPACUS, "per layer")]
-        + [(Backend.BOOK_KEEPING, name) for name in ("flat", "views", "adaptive")],
+        + [(Backend.BOOK_KEEPING, name) for name in ("views", "adaptive")],
         product(Backend, RECIPES),
     ),
 )

@@ -78,7 +78,7 @@ def test_the_golden_file_has_cases_with_gaps_and_with_ties() -> None:
     assert any(None in row for row in CASES[1]["targets"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(predictions(), st.lists(st.sampled_from(GRID), min_size=5, max_size=5))
 def test_figures_are_scikit_learns(pair: Any, cuts: list[float]) -> None:
     scores, labels = pair

@@ -194,7 +194,7 @@ def test_intervals_cover_what_they_say_in_other_places(
 def test_intervals_that_take_labels_for_independent_are_found_out(bits):
     f1, _ = covered(
         bits,
-        draws=400,
+        draws=200,
         records=2000,
         noise=1.0,
         labels=14,

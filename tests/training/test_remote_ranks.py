@@ -35,7 +35,7 @@ EVERYONE = phase(6, noise=SILENT, old=1.0, new=1.0)
 @pytest.mark.parametrize(
     ("processes", "helpers", "private"),
     quick_and_slow(
-        [(1, 1, True), (1, 2, False), (2, 2, False)],
+        [(1, 1, True), (1, 2, False)],
         [(*ranks, private) for ranks in ((1, 1), (1, 2), (2, 2)) for private in (False, True)],
     ),
     ids=lambda value: ("sealed", "gloo")[value] if isinstance(value, bool) else str(value),

@@ -131,6 +131,7 @@ def steps_of(state: dict[str, torch.Tensor]) -> set[float]:
 Interruption = tuple[str, int]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

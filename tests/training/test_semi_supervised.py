@@ -252,6 +252,7 @@ def reached(spec: StudentTraining, *, answers: int, gaps: float) -> Any:
     return np.mean(means, axis=0)
 
 
+@pytest.mark.slow
 def test_records_without_answers_help() -> None:
     """More than mixing alone does, where the squared error of guesses has no weight."""
     supervised = reached(SUPERVISED, answers=30, gaps=0.0)
@@ -312,7 +313,7 @@ def test_weights_are_by_what_was_answered_and_one_on_average() -> None:
 @pytest.mark.parametrize(
     ("task", "method"),
     quick_and_slow(
-        [(Task.SINGLE_LABEL, "mixmatch"), (Task.MULTI_LABEL, "supervised")],
+        [(Task.MULTI_LABEL, "supervised")],
         product(Task, ["supervised", "mixmatch"]),
     ),
 )

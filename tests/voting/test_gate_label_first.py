@@ -89,14 +89,14 @@ def test_a_gate_saves_questions(bits):
 
 def test_a_gate_is_asked_as_any_label_is(bits):
     # The chance of yes is Phi((2 v - n) / (sqrt(2) sigma)); false alarm 1e-6. Noise wrong by a
-    # fifth moves a chance of 0.36 by 0.03 at least, or twelve standard errors.
+    # fifth moves a chance of 0.36 by 0.03 at least, or eight standard errors.
     rule = VotingRule(mechanism=Mechanism.BINARY, teachers=50, labels=4, sigma=20.0)
-    votes = np.broadcast_to(np.arange(50)[:, None] < [50, 20, 0, 50], (40_000, 50, 4))
+    votes = np.broadcast_to(np.arange(50)[:, None] < [50, 20, 0, 50], (20_000, 50, 4))
     budget = VotingFilter(epsilon=1e6, delta=1e-5)
     labels = release_with_gate(rule, Ballots.of(votes), GATE, budget, rng=bits).labels
     for scale, right in ((1.0, True), (0.8, False), (1.2, False)):
         chance = ndtr(-10 / (2**0.5 * 20 * scale))
-        found = stats.binomtest(int(labels[:, 1].sum()), 40_000, float(chance)).pvalue
+        found = stats.binomtest(int(labels[:, 1].sum()), 20_000, float(chance)).pvalue
         assert bool(found > 1e-6) is right
 
 

@@ -206,7 +206,7 @@ def test_runs_have_the_law_that_is_charged(bits, count, times):
 
 def test_objections_have_the_law_that_is_charged(bits):
     """Sets of objections to three queries, of which two at most: also where the second run ends."""
-    consensus, draws = replace(CONSENSUS, objections=2, threshold=3), 4_000
+    consensus, draws = replace(CONSENSUS, objections=2, threshold=3), 2_000
     exact = law((2, 4, 3), 3, split(1.0), 2)
     counts = np.array([2, 4, 3])
     seen = Counter(tuple(objections_to(counts, consensus, rng=bits).tolist()) for _ in range(draws))

@@ -170,6 +170,7 @@ def test_counts_bound_it_at_every_order() -> None:
         assert (worst_winner(winners, tuple(ORDERS)) <= winners.by_counts(ORDERS)).all()
 
 
+@pytest.mark.slow
 def test_a_finer_grid_finds_nothing_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     orders = np.array([2.0, 5.0, 11.0])
     coarse = any_winner(9.0, orders), module._answers(Winners(60, 5, 9.0, 45.0, 12.0), orders)

@@ -123,7 +123,7 @@ WORDS = st.lists(st.text("abcdefgh", min_size=3, max_size=9), min_size=8, max_si
 
 
 @given(WORDS, st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_error_in_one_word_is_recognised(words, seed):
     text = " ".join(words)
     draw = random.Random(seed)
@@ -136,7 +136,7 @@ def test_any_error_in_one_word_is_recognised(words, seed):
 
 
 @given(WORDS, st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_errors_in_two_words_are_not(words, seed):
     draw = random.Random(seed)
     first, second = sorted(draw.sample(range(len(words)), 2))
