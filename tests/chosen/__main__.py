@@ -29,7 +29,7 @@ from tests.chosen.running import BAD, SHOWN, Budget, Outcome, Ran, run_chosen
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = Path(__file__).with_name("seconds.json")
-# Where whole flows, faults and browsers are, and what is computed of budgets, plans and certificates;
+# Where whole flows, faults and browsers are, and what is computed of budgets, plans, certificates;
 # statistics, accuracy and benchmarks are elsewhere.
 FOLDERS = ("accounting", "browser", "capc", "certificate", "faults", "flows", "ledger", "planning",
            "runs", "store", "tasks")  # fmt: skip
