@@ -150,6 +150,7 @@ def paths_of(demo):
     return config.model_dump(mode="json")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("orchestrated")
 def test_figures_of_private_records_stay_with_their_owner(demo):
     file = write_retraining_settings(demo, why_own_public="", name="quiet")

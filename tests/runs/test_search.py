@@ -309,7 +309,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["visible"], MODES))
+@pytest.mark.parametrize("mode", quick_and_slow(["replace one"], MODES))
 def test_plans_spend_the_promise_with_a_search_as_without(mode):
     """The noise grows by what trials cost: no more, no less."""
     asked = {"privacy__epsilon": 8.0, **MODES[mode]}

@@ -18,6 +18,7 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
+@pytest.mark.slow
 def test_it_draws_anew_what_was_never_persisted_and_counts_it_once(workplace, small, monkeypatch):
     privacy = {"selection": "hidden", "secret_draw": True, "epsilon": 20}
     config = small(privacy=privacy, acquisition="random", schedule__queries=[])

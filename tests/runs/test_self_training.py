@@ -46,7 +46,7 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["hidden queries"], MODES))
+@pytest.mark.parametrize("mode", quick_and_slow(["visible queries"], MODES))
 def test_everybody_trains_and_the_certificate_holds(workplace, small, mode):
     config = small(self_training={"epochs": 2}, **QUERIES, **MODES[mode])
     folder = dpal.run(config)

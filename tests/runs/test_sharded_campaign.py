@@ -18,7 +18,6 @@ from dpal.ledger.ledger_store import LedgerStore
 from dpal.training.distributed.sharded_checkpoints import LeadingState
 from dpal.training.distributed.worker_pool import WorkerPool
 from tests.conftest import small_values
-from tests.variants import quick_and_slow
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -37,7 +36,8 @@ class Killed(BaseException):
     """Stands for the end of a process."""
 
 
-@pytest.mark.parametrize("then", quick_and_slow(["replicated"], ["sharded", "replicated"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["sharded", "replicated"])
 def test_a_campaign_goes_on_in_any_layout_and_its_certificate_holds(monkeypatch, then):
     """It ends after its first checkpoint; no step of that is made again."""
     persist, shard = ReservedSteps.persist, WorkerPool.shard

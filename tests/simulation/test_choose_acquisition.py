@@ -112,6 +112,8 @@ def rare(runs: int, wanted: bool):
     return [PublicData(*made) for made in halves]
 
 
+@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_score_that_finds_a_rare_class_wins():
     spec = replace(campaign(), model=small_spec().model)
     chosen = choose_acquisition(each(spec, MARGIN), rare(5, wanted=True), physical_batch=512)

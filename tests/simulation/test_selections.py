@@ -120,6 +120,7 @@ def test_candidates_are_fewer_after_each_query(monkeypatch):
     assert offers == told == [1600, 1600 - bought[0]]
 
 
+@pytest.mark.slow
 def test_the_papers_selection_finds_what_the_paper_says(cifar):
     """Schwethelm et al. (2025), Table 5: 29, 13, 5 and 6 %."""
     found = hits(planned(cifar, SelectionMode.PAPER))

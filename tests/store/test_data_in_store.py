@@ -244,6 +244,7 @@ def require_sound(folder: CampaignFolder, ledger: Path) -> None:
             assert SECRET.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_a_campaign_on_stored_data_is_that_on_files(s3, workplace):  # noqa: F811
     in_row_groups(workplace / "pool.parquet", 150)
     here = dpal.run(dpal.settings(small_values(**BRIEF)))
