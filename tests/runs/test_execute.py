@@ -21,9 +21,8 @@ from dpal.runs.execute import execute_run
 from dpal.runs.host import Host
 from dpal.runs.kinds import kind_of
 from dpal.runs.make_report import write_reports
-from tests.conftest import CLASSES, small_values
+from tests.conftest import CLASSES, small_values, write_config
 from tests.flows.voting import ballots, write_ballots
-from tests.variants import quick_and_slow
 
 ROOT = Path(dpal.__file__).parent.parent
 
@@ -150,17 +149,32 @@ assert not any(check.outcome == "failed" for check in dpal.verify(folder))
 """
 
 
-# What takes little time to plan: nobody knows less of who was selected, and no query is scored.
-SHORT = '"privacy.selection": "visible", "acquisition": "random", "strategy": "naive",'
+SMALL = """
+import sys
+import dpal
+
+folder = dpal.run(dpal.settings("small.yaml"))
+assert not any(check.outcome == "failed" for check in dpal.verify(folder))
+print('loaded:', *{'prefect', 'mlflow', 'dvc'} & set(sys.modules))
+"""
 
 
-@pytest.mark.parametrize("more", quick_and_slow([SHORT], ["", SHORT]), ids=["as it is", "short"])
-def test_the_digits_campaign_takes_fifteen_lines_and_no_orchestrator(tmp_path, more):
-    text = DIGITS.replace('"schedule.queries": [300],', f'"schedule.queries": [300], {more}')
-    assert len([line for line in text.splitlines() if line.strip()]) <= 15
+@pytest.mark.usefixtures("workplace")
+def test_a_campaign_takes_no_orchestrator():
+    write_config(Path("small.yaml"), schedule__queries=[])
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["loaded:"]
+
+
+@pytest.mark.slow
+def test_the_digits_campaign_takes_fifteen_lines_and_no_orchestrator(tmp_path):
+    assert len([line for line in DIGITS.splitlines() if line.strip()]) <= 15
     look = "\nprint('loaded:', *{'prefect', 'mlflow', 'dvc'} & set(sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", text + look, str(tmp_path / "artifacts")],
+        [sys.executable, "-c", DIGITS + look, str(tmp_path / "artifacts")],
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
