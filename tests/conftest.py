@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
 import re
 import shutil
@@ -159,61 +158,6 @@ def owners_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("owner") / "allow.yaml"
     os.environ["DPAL_ALLOW"] = str(file)
     return file
-
-
-@pytest.fixture(scope="session", autouse=True)
-def blank_figures(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Figures of the default suite are made and not drawn, unless `drawn_figures` is asked for.
-
-    A whole run has several, each takes a sixth of a second, and hardly a test looks at them.
-    Commands in processes of their own draw as ever.
-    """
-    if pytestconfig.getoption("markexpr") != "not slow":
-        yield
-        return
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(stream, "png")
-    draw, blank = Figure.savefig, stream.getvalue()
-
-    def savefig(figure: Figure, to: Any, **how: Any) -> None:
-        if _DRAWN or not isinstance(to, io.BytesIO):
-            draw(figure, to, **how)
-        else:
-            to.write(blank)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", savefig)
-        yield
-
-
-_DRAWN: list[bool] = []
-
-
-@pytest.fixture(scope="module")
-def drawn_figures() -> Iterator[None]:
-    """Figures are drawn: for tests that look at them."""
-    _DRAWN.append(True)
-    yield
-    _DRAWN.clear()
-
-
-# Where dp-accounting is looked at; in tests of other rooms it finds the same, sooner.
-_OPINIONS = "accounting"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def second_opinions(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Plans and certificates get their second opinion in a quarter of the time."""
-    if _OPINIONS in request.path.parts:
-        yield
-        return
-    from tests.quicker_opinion import quicker_opinion
-
-    with quicker_opinion():
-        yield
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from dpal.planning.cohort_budget import Budget
 from dpal.planning.strategies.naive import plan_naive
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.planning.specs import campaign
-from tests.quicker_opinion import quicker_opinion
 from tests.variants import quick_and_slow
 
 MODES = list(SelectionMode)
@@ -84,7 +83,6 @@ def test_what_it_does_not_look_at_is_infinite():
     assert second_opinion(list(plan.releases()), target) == math.inf
 
 
-@pytest.mark.slow
 def test_a_finer_grid_is_tighter():
     trained = [PhaseExposure(steps=200, sample_rate=0.1, noise_multiplier=1.0)]
     costs = [
@@ -124,32 +122,3 @@ def test_answers_are_charged_by_path_only():
     answer = RandomizedResponse(above=0.6, below=0.2, blank=0.3)
     with pytest.raises(ParameterError, match="by path"):
         oracle.epsilon_by_pld([answer], delta=1e-5, adjacency=Adjacency.ZERO_OUT)
-
-
-@pytest.mark.parametrize("adjacency", Adjacency)
-@pytest.mark.parametrize("mode", [SelectionMode.HIDDEN, SelectionMode.VISIBLE])
-def test_what_other_tests_ask_says_the_same(mode, adjacency):
-    """`tests/quicker_opinion.py`: the same sums by arrays."""
-    plan = small(mode, adjacency)
-    target, releases = plan.spec.target, list(plan.releases())
-    asked = {"delta": target.delta, "adjacency": adjacency, "limit": target.epsilon}
-    as_it_is = oracle.second_opinion_epsilon(releases, **asked)
-    oracle._distribution.cache_clear()
-    with quicker_opinion():
-        assert oracle.second_opinion_epsilon(releases, **asked) == approx(as_it_is, abs=1e-9)
-    oracle._distribution.cache_clear()
-
-
-@pytest.mark.parametrize("removing", [True, False])
-@pytest.mark.parametrize(
-    ("rate", "noise", "steps"), [(0.01, 0.6, 20), (0.5, 2.0, 3), (0.9, 5.0, 9)]
-)
-def test_it_finds_the_same_distributions(rate, noise, steps, removing):
-    event = PhaseExposure(steps=steps, sample_rate=rate, noise_multiplier=noise)
-    theirs = event.second_opinion(Adjacency.ZERO_OUT, 1e-3)
-    with quicker_opinion():
-        ours = event.second_opinion(Adjacency.ZERO_OUT, 1e-3)
-    a, b = (oracle._one_way(one, removing).to_dense_pmf() for one in (theirs, ours))
-    assert a._lower_loss == b._lower_loss
-    assert b._probs == approx(a._probs, abs=1e-14)
-    assert b._infinity_mass == approx(a._infinity_mass, abs=1e-14)

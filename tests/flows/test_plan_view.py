@@ -15,8 +15,6 @@ from tests.conftest import write_config
 from tests.data.image_pools import images
 from tests.flows.calling import Result, call, sentence
 
-pytestmark = pytest.mark.usefixtures("drawn_figures")
-
 FIGURES = ["budget-by-release.png", "budget-by-cohort.png", "schedule.png"]
 
 

@@ -179,7 +179,7 @@ def mode_of(path: Path) -> int:
 
 @pytest.fixture(scope="module")
 def voted(
-    prefect_api: str, drawn_figures: None, tmp_path_factory: pytest.TempPathFactory
+    prefect_api: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Path, Result, Result, dict[Path, bytes]]]:
     """Six teachers with spare blocks, and a student; run twice."""
     folder = tmp_path_factory.mktemp("votes")

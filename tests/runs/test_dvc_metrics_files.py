@@ -16,8 +16,6 @@ from dpal.runs.dvc_metrics_files import write_experiment_files
 from dpal.runs.released_phase import released_phase
 from tests.conftest import small_values
 
-pytestmark = pytest.mark.usefixtures("drawn_figures")
-
 
 def test_figures_are_those_of_the_certificate_and_of_the_released_phase(workplace):
     folder = dpal.run(dpal.settings(small_values(release="best")))
