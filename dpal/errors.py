@@ -363,8 +363,7 @@ class DataBudgetExceeded(DpalError):
     ) -> None:
         super().__init__(campaign, block, asked, taken, allowed, holders, fits, running)
         self.campaign, self.block, self.asked, self.taken = campaign, block, asked, taken
-        self.allowed, self.holders, self.fits = allowed, holders, fits
-        self.running = running
+        self.allowed, self.holders, self.fits, self.running = allowed, holders, fits, running
 
     def _sentence(self) -> str:
         by = f" by {self.holders}" if self.holders else ""

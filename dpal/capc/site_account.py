@@ -20,6 +20,7 @@ from dpal.canonical import digest
 from dpal.capc.batch_costs import batch_event, batch_release
 from dpal.capc.terms import Terms
 from dpal.errors import DataError, StorageError
+from dpal.files.atomic_writes import sync_to_disk, writing
 from dpal.privacy import Accountant, PrivacyTarget
 
 
@@ -72,7 +73,7 @@ class SiteAccount:
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         said = {"vote": digest(self.terms), "batch": number, "asked_by": querier, "at": now}
-        try:
+        with writing(self.path):
             descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
             try:
                 size = os.fstat(descriptor).st_size
@@ -84,8 +85,8 @@ class SiteAccount:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        except OSError as error:
-            raise StorageError(str(self.path), error.strerror or type(error).__name__) from error
+            if not size:  # the name of a new file is lost with a folder that says nothing of it
+                sync_to_disk(self.path.parent)
 
     def spent(self) -> Mapping[str, Any]:
         """What all votes that left may tell of a record; the contract of `dpal capc spent --json`.

@@ -41,9 +41,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             yield temporary
-            _sync(temporary)
+            sync_to_disk(temporary)
             temporary.replace(path)
-            _sync(path.parent)
+            sync_to_disk(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
@@ -68,9 +68,9 @@ def write_once(path: Path, content: bytes) -> None:
                 file.write(content)
             # Gone, if another process succeeded and swept it away.
             with suppress(FileExistsError, FileNotFoundError):
-                _sync(staged)
+                sync_to_disk(staged)
                 os.link(staged, path)
-            _sync(path.parent)
+            sync_to_disk(path.parent)
         for leftover in path.parent.glob(f"{prefix}*"):
             leftover.unlink(missing_ok=True)
 
@@ -84,7 +84,7 @@ def make_private(folder: Path) -> None:
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(exist_ok=True, mode=0o700)
-        _sync(folder.parent)
+        sync_to_disk(folder.parent)
 
 
 def close_to_others(folder: Path) -> None:
@@ -172,7 +172,8 @@ def writing(path: Path) -> Iterator[None]:
         raise StorageError(str(path), error.strerror or type(error).__name__) from error
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
+    """Waits until a file, or what a folder says of its files, survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -201,7 +202,7 @@ def roll_forward(folder: Path) -> None:
             waiting = folder / f"{_STAGED}{name}"
             if waiting.exists():  # else it was moved before the crash
                 waiting.replace(folder / name)
-        _sync(folder)
+        sync_to_disk(folder)
         journal.unlink()
     for leftover in folder.glob(f"{_STAGED}*"):
         leftover.unlink(missing_ok=True)
@@ -231,8 +232,8 @@ def move_aside(files: Sequence[Path], folder: Path) -> None:
         for path in files:
             make_private(folder)
             path.replace(folder / path.name)
-            _sync(folder)
-            _sync(path.parent)
+            sync_to_disk(folder)
+            sync_to_disk(path.parent)
     except OSError as error:
         raise StorageError(str(folder), error.strerror or type(error).__name__) from error
 
