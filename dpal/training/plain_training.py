@@ -1,7 +1,8 @@
 """Plain training on public records: no clipping, no noise, nothing that could be charged.
 
-For bought labels of public records and for pretraining on them; no private record may come
-here. What starts from a private model stays as private as that is: it is post-processing.
+For bought labels of public records and for pretraining on them; of private records teachers alone
+learn so, each of its own part. What starts from a private model stays as private as that is: it is
+post-processing.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def fine_tune(
     spec: FineTuning,
     *,
     task: Task,
+    may_diverge: bool = False,
     on_step: OnStep = lambda: None,
 ) -> None:
     """Trains a model on public records, in place; the same settings give the same model.
@@ -58,11 +60,13 @@ def fine_tune(
       labels: (n,) class numbers, or (n, labels) zeros and ones.
       spec: how.
       task: what a label is.
+      may_diverge: whether weights that are no numbers are kept, and nothing is said of them: of
+        private records, that a training failed would tell.
       on_step: called after every step.
 
     Raises:
       ParameterError: there is no record, views are asked for of what is no image, or the
-        training diverged, so that nothing of use was made.
+        training diverged and may not, so that nothing of use was made.
     """
     if not len(inputs):
         raise ParameterError("there are no labeled public records to train on")
@@ -78,20 +82,12 @@ def fine_tune(
             yield loss_of(model(to_input(batch.to(device))), labels[rows].to(device)).mean()
 
     descend(model, losses(), spec, steps=training_steps(spec, len(inputs)), on_step=on_step)
-    require_converged(model, spec)
-
-
-def require_converged(model: nn.Module, spec: FineTuning) -> None:
-    """Requires that a training made something.
-
-    Raises:
-      ParameterError: it diverged.
-    """
-    require_finite(
-        model,
-        f"fine-tuning diverged with fine_tuning.learning_rate {spec.learning_rate:g}; lower it "
-        "(the private model is unchanged, and nothing was released)",
-    )
+    if not may_diverge:
+        require_finite(
+            model,
+            f"fine-tuning diverged with fine_tuning.learning_rate {spec.learning_rate:g}; lower it "
+            "(the private model is unchanged, and nothing was released)",
+        )
 
 
 def descend(

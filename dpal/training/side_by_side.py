@@ -25,7 +25,6 @@ from dpal.training.plain_training import (
     ORDER,
     OnStep,
     descend,
-    require_converged,
     training_steps,
 )
 
@@ -54,7 +53,8 @@ def fine_tune_together(
     The result is that of `fine_tune` up to rounding, as sums are made in another order. Adam
     divides by the size of a gradient, and makes some hundredths of a step of the rounding of one
     that is next to nothing. The same models together give the same result again, and what one
-    has moves no bit of another.
+    has moves no bit of another. One that diverges is kept: records are private here, and that a
+    training failed would tell of them.
 
     Args:
       models: k of one architecture, all on one device, of which `is_small_head` holds.
@@ -65,8 +65,7 @@ def fine_tune_together(
       on_step: called after every step of all.
 
     Raises:
-      ParameterError: a model has no records, they would take different numbers of steps, or the
-        training of one diverged.
+      ParameterError: a model has no records, or they would take different numbers of steps.
     """
     sizes = [len(own) for own in inputs]
     if not all(sizes):
@@ -90,8 +89,6 @@ def fine_tune_together(
 
     descend(together, losses(), spec, steps=training_steps(spec, sizes[0]), on_step=on_step)
     together.give_back(models)
-    for model, own in zip(models, specs, strict=True):
-        require_converged(model, own)
 
 
 class _Stacked(nn.Module):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.torch import load_file
 
 from dpal.config.pate import parse_pate
 from dpal.data import pool_by_teacher, readers
@@ -98,6 +99,42 @@ def test_one_record_moves_one_teacher_and_no_bit_of_another(model, sections, sma
     ]
     assert moved == [read_parts(first.parts_file)[row]]
     assert np.array_equal(read_parts(first.parts_file), read_parts(second.parts_file))
+
+
+@pytest.fixture
+def _classes():
+    """Records of one class each, the first label that they have."""
+    for name in ("private.parquet", "public.parquet", "validation.parquet"):
+        table = pq.read_table(name)
+        labels = np.array(table["label"].to_pylist()).argmax(axis=1)
+        at = table.schema.get_field_index("label")
+        pq.write_table(table.set_column(at, "label", pa.array(labels)), name)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["side by side", "alone"])
+@pytest.mark.usefixtures("_classes")
+def test_a_record_with_which_nobody_can_learn_ends_no_run(alone, monkeypatch, small_blocks):
+    """Whether a run fails is seen by everybody, and is in no account."""
+    if alone:
+        monkeypatch.setattr(teachers, "is_small_head", lambda model, training: False)
+    row = 77
+    table = pq.read_table("private.parquet")
+    values = np.array(table["features"].to_pylist(), np.float32)
+    values[row] = 1e30
+    features = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+    at = table.schema.get_field_index("features")
+    pq.write_table(table.set_column(at, "features", features), "private.parquet")
+    ensemble = planned("huge", teachers__optimizer="sgd", teachers__learning_rate=0.1)
+    with lock_folder(ensemble.folder.root):
+        hold_ensemble(ensemble)
+        train_teachers(ensemble)
+        lost = [
+            number
+            for number, path in enumerate(TEACHERS.makes(ensemble))
+            if not all(tensor.isfinite().all() for tensor in load_file(path).values())
+        ]
+        assert lost == [read_parts(ensemble.parts_file)[row]]
+        release_labels(ensemble)
 
 
 DIES = """

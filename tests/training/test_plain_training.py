@@ -80,6 +80,13 @@ def test_what_diverges_is_said_and_not_kept():
         fine_tune(build_model(SPEC), *blobs(0), TRAINING, task=Task.SINGLE_LABEL)
 
 
+def test_what_diverges_on_private_records_is_kept():
+    hot = replace(TRAINING, optimizer="sgd", learning_rate=1e38, epochs=3)
+    model = build_model(replace(SPEC, name="logistic", hidden=()))
+    fine_tune(model, *blobs(), hot, task=Task.SINGLE_LABEL, may_diverge=True)
+    assert not weights(model).isfinite().all()
+
+
 def test_embeddings_are_what_the_last_layer_sees():
     model, (inputs, _) = build_model(SPEC), blobs(70)
     embeddings, logits = embed(model, inputs, classes=3, physical_batch=32)
