@@ -223,14 +223,15 @@ def _released(ensemble: Ensemble, asked: LabelingJob, names: list[str], purpose:
     """The file with the labels of a block, by teachers or by records near a query."""
     if names:
         source = _as_teachers_read(ensemble, asked.pool)
-        ids, inputs = load_inputs(source, _rows_of(asked, names))
+        # A label that followed from who else was selected, by a last bit, would tell of them.
+        ids, inputs = load_inputs(source, _rows_of(asked, names), alone=True)
     else:
         # Votes on some public record, and none of them counts: nobody was selected.
         ids, inputs = load_inputs(ensemble.public, [0])
         ids, inputs = [], inputs[:0] if not ensemble.has_teachers else inputs
     if not ensemble.has_teachers:
         return release_near_campaign(ensemble, ids, inputs, purpose=purpose)
-    ballots = cast_votes(ensemble, inputs).rows(slice(0, len(ids)))
+    ballots = cast_votes(ensemble, inputs, alone=True).rows(slice(0, len(ids)))
     return release_ballot_block(ensemble.account, ids, ballots, purpose=purpose, confidential=True)
 
 

@@ -227,12 +227,18 @@ def forget_grouped(ensemble: Ensemble) -> None:
     ensemble.grouped_file.unlink(missing_ok=True)
 
 
-def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:
-    """What every teacher says about public records, (n, *input_shape). Private."""
+def cast_votes(ensemble: Ensemble, inputs: Tensor, *, alone: bool = False) -> Ballots | Choices:
+    """What every teacher says about records, (n, *input_shape). Private.
+
+    Args:
+      ensemble: whose teachers are asked.
+      inputs: public records, or those that a campaign selected.
+      alone: whether each record is looked at by itself, as `load_inputs` says.
+    """
     about, tuned, most = ensemble.model.task, _tuning(ensemble), ensemble.spec.rule.most_positives
     said = []
     for model in _teachers(ensemble):
-        scores = scores_of(ensemble, model, inputs)
+        scores = scores_of(ensemble, model, inputs, alone=alone)
         if about is Task.SINGLE_LABEL:
             said.append(scores.argmax(axis=1))
             continue
@@ -262,8 +268,17 @@ def load_rows(source: Source, rows: Rows, task: Task) -> tuple[Tensor, Tensor]:
     return torch.cat(inputs), torch.cat(labels)
 
 
-def load_inputs(source: Source, rows: Sequence[int] | Rows) -> tuple[list[str], Tensor]:
-    """Ids and decoded records of some rows, in the order of the file."""
+def load_inputs(
+    source: Source, rows: Sequence[int] | Rows, *, alone: bool = False
+) -> tuple[list[str], Tensor]:
+    """Ids and decoded records of some rows, in the order of the file.
+
+    Args:
+      source: whose records.
+      rows: which of them.
+      alone: whether each is read by itself: where who else is read with it is private, as the last
+        bits of its features may depend on that.
+    """
     wanted = np.sort(np.asarray(rows, dtype=np.int64))
     ids: list[str] = []
     inputs = []
@@ -272,7 +287,11 @@ def load_inputs(source: Source, rows: Sequence[int] | Rows) -> tuple[list[str], 
         if mine.size:
             part = batch.table.take(mine)
             ids += [str(record_id) for record_id in part.column(0).to_pylist()]
-            inputs.append(records_of(source, part.column(1), rows=None))
+            column, each = part.column(1), 1 if alone else part.num_rows
+            inputs += [
+                records_of(source, column.slice(start, each), rows=None)
+                for start in range(0, part.num_rows, each)
+            ]
     if not inputs:
         raise DataError(f"{source.name} has none of the records that are asked for")
     return ids, torch.cat(inputs)
@@ -303,9 +322,11 @@ def teacher_weights(path: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def scores_of(ensemble: Ensemble, model: nn.Module, inputs: Tensor) -> NDArray[np.float64]:
-    """Probabilities that a model gives to records, (n, classes)."""
-    batch = ensemble.config.runtime.physical_batch
+def scores_of(
+    ensemble: Ensemble, model: nn.Module, inputs: Tensor, *, alone: bool = False
+) -> NDArray[np.float64]:
+    """Probabilities that a model gives to records, (n, classes); `alone` as in `load_inputs`."""
+    batch = 1 if alone else ensemble.config.runtime.physical_batch
     return probabilities(model, inputs, physical_batch=batch, task=ensemble.model.task)
 
 

@@ -12,8 +12,10 @@ import torch
 
 import dpal
 from dpal.config.campaign import parse_config
+from dpal.data.readers import records_of
 from dpal.errors import LabelError
-from dpal.runs import teacher_labels
+from dpal.models.build_model import build_model
+from dpal.runs import teacher_labels, teachers
 from dpal.runs.teachers import cast_votes
 from tests.conftest import nothing_released, small_values, write_blobs
 from tests.flows.test_texts import TEXT, write_texts
@@ -52,9 +54,9 @@ def test_words_are_numbered_as_the_teachers_number_them(asked, monkeypatch):
     monkeypatch.chdir(asked)
     fed = []
 
-    def listen(ensemble, inputs):
+    def listen(ensemble, inputs, **how):
         fed.append((ensemble, inputs))
-        return cast_votes(ensemble, inputs)
+        return cast_votes(ensemble, inputs, **how)
 
     monkeypatch.setattr(teacher_labels, "cast_votes", listen)
     config = parse_config(buys(**{**TEXT, "model__weights": "other"}))
@@ -64,6 +66,27 @@ def test_words_are_numbered_as_the_teachers_number_them(asked, monkeypatch):
     for ensemble, inputs in fed:
         learned = ensemble.pool.encoding.encode(texts, rows=None)
         assert rows_of(inputs) <= rows_of(learned)
+
+
+def test_no_record_is_read_or_voted_on_beside_another(asked, monkeypatch):
+    """Who shares a batch with whom would tell, by the last bits of a label, who was selected."""
+    monkeypatch.chdir(asked)
+    read, seen = [], []
+
+    def reading(source, column, *, rows):
+        read.append(len(column))
+        return records_of(source, column, rows=rows)
+
+    def built(spec):
+        model = build_model(spec)
+        model.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+        return model
+
+    monkeypatch.setattr(teachers, "records_of", reading)
+    monkeypatch.setattr(teachers, "build_model", built)
+    dpal.run(parse_config(buys(name="alone", **TEXT)))
+    assert len(read) > 30
+    assert {*read} == {*seen} == {1}
 
 
 def rows_of(tokens: torch.Tensor) -> set[tuple[int, ...]]:
