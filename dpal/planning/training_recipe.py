@@ -10,13 +10,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from dpal import check
 from dpal.errors import ParameterError
 
 OptimizerName = Literal["sgd", "sgd_agc", "adam", "adamw", "nadam"]
 OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
+
+# Norms are sums of squares in float32, which holds none below 1e-45: of a record's gradient that is
+# shorter than about 1e-22, or than 1e-18 in a hundred million numbers, nothing is measured, and
+# nothing would be clipped. An adaptive bound may fall to a millionth of where it begins.
+LEAST_NORM: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +32,7 @@ class OptimizerSpec:
       name: one of `OPTIMIZERS`.
       learning_rate: step size, before a schedule.
       momentum: of sgd and sgd_agc; the others ignore it.
-      max_grad_norm: clipping norm C of one record's gradient.
+      max_grad_norm: clipping norm C of one record's gradient; LEAST_NORM at least.
       weight_decay: share of the weights that is taken off per unit of learning rate; adamw
         takes it off apart from the gradient, the others add it to the noisy gradient.
       agc_clipping: of sgd_agc: largest norm of a unit's noisy gradient over the norm of its
@@ -46,10 +51,10 @@ class OptimizerSpec:
         check.positive(
             **{
                 "training.learning_rate": self.learning_rate,
-                "training.max_grad_norm": self.max_grad_norm,
                 "training.agc_clipping": self.agc_clipping,
             }
         )
+        check.at_least(LEAST_NORM, **{"training.max_grad_norm": self.max_grad_norm})
         check.within(0, 1, **{"training.momentum": self.momentum})
         check.at_least(0, **{"training.weight_decay": self.weight_decay})
 

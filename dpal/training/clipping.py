@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dpal import check
-from dpal.planning.training_recipe import Clipping, ClippingKind, Precision
+from dpal.planning.training_recipe import LEAST_NORM, Clipping, ClippingKind, Precision
 from dpal.training.per_record.layer_rules import find_layers
 
 _FURTHEST = 1e6  # an adaptive bound stays within this factor of where it began
@@ -41,11 +41,11 @@ class Clipper:
 
         Args:
           clipping: what is clipped.
-          max_grad_norm: the bound C; of an adaptive one the start.
+          max_grad_norm: the bound C, LEAST_NORM at least; of an adaptive one the start.
           precision: of the passes. Norms may be wrong by its slack, so weights aim below C
             by as much: every contribution stays at C, and the noise multiplier is true.
         """
-        check.positive(max_grad_norm=max_grad_norm)
+        check.at_least(LEAST_NORM, max_grad_norm=max_grad_norm)
         self.bound = self._first = max_grad_norm
         self._clipping, self._slack = clipping, precision.slack
         self._whole = 0.0

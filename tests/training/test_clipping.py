@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,15 @@ from torch import nn
 
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import standard_normal
-from dpal.planning.training_recipe import Clipping, ClippingKind, Precision, Recipe
+from dpal.planning.training_recipe import (
+    LEAST_NORM,
+    Clipping,
+    ClippingKind,
+    OptimizerSpec,
+    Precision,
+    Recipe,
+)
+from dpal.randomness import secure
 from dpal.training.clipping import Clipper
 from dpal.training.dp_sgd import PrivateGradient
 from tests.training.gradients import flat_gradient
@@ -47,6 +56,31 @@ def test_no_weight_lets_a_record_past_the_bound(squared, norm, precision):
     # Room for norms that are wrong by the slack; below it records stay whole.
     assert ((found[0] * sizes * (1 + precision.slack))[finite] <= norm * (1 + 1e-6)).all()
     assert (found[0][sizes < norm / (1 + 2 * precision.slack)] == 1).all()
+
+
+def test_a_norm_whose_square_float32_does_not_hold_is_refused():
+    """It would be measured as 0, and its gradient left as long as it is."""
+    model = nn.Linear(4, 3)
+    with torch.no_grad():
+        model.weight.zero_()
+        model.bias.copy_(torch.tensor([54.0, 0.0, 0.0]))  # as good as sure of the first class
+    record = torch.ones(1, 4), torch.tensor([0])
+    options: dict[str, Any] = {
+        "noise_multiplier": 1.0,
+        "expected_batch_size": 1,
+        "physical_batch": 8,
+    }
+
+    def contribution(norm):
+        gradient = PrivateGradient(model, max_grad_norm=norm, rng=secure(), **options)
+        return np.linalg.norm(gradient.clipped_sum(*record))
+
+    assert 0 < contribution(LEAST_NORM) <= LEAST_NORM
+    for norm in (1e-30, LEAST_NORM / 2):
+        with pytest.raises(ParameterError, match="max_grad_norm"):
+            contribution(norm)
+        with pytest.raises(ParameterError, match=r"training\.max_grad_norm"):
+            OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.0, max_grad_norm=norm)
 
 
 @given(columns=st.lists(st.tuples(squares, squares, squares), min_size=1, max_size=5))
