@@ -72,11 +72,24 @@ def measured(
       precision: of the products.
       taps: of a filter.
     """
-    read, sent = (
-        squares(values).reshape(len(gradients), -1).sum(dim=1) for values in (inputs, grads)
-    )
-    room = INSTANTIATED_ROUNDING[precision] * taps
-    return SquaredNorms(squares(gradients), room * read * sent)
+    room = rounding_room(inputs, grads, len(gradients), precision=precision, taps=taps)
+    return SquaredNorms(squares(gradients), room)
+
+
+def rounding_room(
+    inputs: Tensor, grads: Tensor, records: int, *, precision: Precision, taps: int = 1
+) -> Tensor:
+    """How much larger (n,) squared norms may be of gradients that are dropped and summed again.
+
+    Args:
+      inputs: (n * copies, ...), as in `measured`.
+      grads: (n * copies, ...), likewise.
+      records: n.
+      precision: of the products.
+      taps: of a filter.
+    """
+    read, sent = (squares(values).reshape(records, -1).sum(dim=1) for values in (inputs, grads))
+    return INSTANTIATED_ROUNDING[precision] * taps * read * sent
 
 
 def squares(values: Tensor) -> Tensor:

@@ -17,9 +17,12 @@ from dpal.training.per_record.norms_and_sums import (
     PerRecord,
     SquaredNorms,
     at_once,
+    rounding_room,
     squared,
 )
 from dpal.training.per_record.patches import Geometry
+
+_ROUNDS = 4  # of power iteration
 
 
 class FilterRule(ConvolutionRule):
@@ -70,7 +73,32 @@ class FilterRule(ConvolutionRule):
             squared(self.per_record(a, b, len(a) // copies))
             for a, b in zip(torch.split(inputs, many), torch.split(grads, many), strict=True)
         ]
-        return SquaredNorms.exact(torch.cat(parts))
+        # What the map takes off, such as a filter's mean, may be all there is but for rounding,
+        # which is another one when sums are pulled back.
+        taps = self._geometry.kernel[0] * self._geometry.kernel[1]
+        room = rounding_room(inputs, grads, records, precision=self.precision, taps=taps)
+        return SquaredNorms(torch.cat(parts), room * self._stretch())
+
+    def _stretch(self) -> float:
+        """Square of the most by which pulling back lengthens a filter's gradient, nearly.
+
+        By power iteration, which comes close from below; rounding has no direction.
+        """
+        own = {name: value.detach() for name, value in self._layer.named_parameters(recurse=False)}
+        generator = torch.Generator().manual_seed(0)  # public: no record and no noise comes of it
+        filters = torch.randn(self._shape, generator=generator).to(own["weight"])
+        transpose = torch.func.vjp(lambda some: self._layer.filters(some)[0], own)[1]
+        longest = 0.0
+        for _ in range(_ROUNDS):
+            # What pulls back is linear, so that its own transpose leads to filters again.
+            found = torch.func.vjp(lambda some: transpose(some)[0], filters)
+            pulled, push = found[0], found[1]
+            length, size = float(squared({k: v[None] for k, v in pulled.items()})), filters.norm()
+            if not length > 0:
+                break
+            longest = max(longest, length / float(size) ** 2)
+            filters = push(pulled)[0] / float(size)
+        return longest
 
     def _pull_back(self, gradients: Mapping[str, Tensor]) -> PerRecord:
         """From gradients (m, ...) of filter and bias to those of the parameters, (m, ...)."""

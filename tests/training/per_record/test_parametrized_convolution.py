@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import numpy as np
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from torch import nn
 
 from dpal.models.equivariant.convolution import SteerableConv2d
 from dpal.models.equivariant.groups import D2, D4
 from dpal.models.layers import StandardisedConv2d
+from dpal.randomness import secure
+from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.per_record.layer_rule import (
     INSTANTIATE,
 )
@@ -51,3 +55,19 @@ def test_steerable(group, regular, bias, views, seed):
     channels = layer.filters(dict(layer.named_parameters()))[0].shape[1]
     inputs = normal(2 * views, channels, 4, 5, seed=seed)
     assert_rule_is_right(FilterRule(layer), inputs, records=2, seed=seed, forced=(INSTANTIATE,))
+
+
+def test_what_is_left_of_a_gradient_that_the_map_takes_off_stays_within_the_bound():
+    """Equal channels: a filter's mean is all that such a record moves, and it has none."""
+    torch.manual_seed(0)
+    convolution = StandardisedConv2d(256, 256, 1, bias=False, gain=False)
+    head = nn.Linear(256 * 16, 4).requires_grad_(False)
+    head.weight.mul_(1e4)
+    model = nn.Sequential(convolution, nn.Flatten(), head)
+    gradient = PrivateGradient(
+        model, max_grad_norm=1e-3, noise_multiplier=1.0, expected_batch_size=1,
+        physical_batch=64, rng=secure(),
+    )  # fmt: skip
+    for value in torch.linspace(-10, 10, 9):
+        total = gradient.clipped_sum(torch.full((1, 256, 4, 4), float(value)), torch.tensor([1]))
+        assert np.linalg.norm(total) <= 1e-3
