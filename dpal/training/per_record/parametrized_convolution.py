@@ -23,6 +23,7 @@ from dpal.training.per_record.norms_and_sums import (
 from dpal.training.per_record.patches import Geometry
 
 _ROUNDS = 4  # of power iteration
+_LEAST = 1e-18  # whose square float32 has
 
 
 class FilterRule(ConvolutionRule):
@@ -47,6 +48,8 @@ class FilterRule(ConvolutionRule):
         super().__init__(layer, geometry, filters.shape)
         self._layer = layer
         self._wanted = ("weight", "bias") if bias is not None else ("weight",)
+        # Public: no record and no noise comes of it.
+        self._probe = torch.randn(filters.shape, generator=torch.Generator().manual_seed(0))
 
     def per_record(self, inputs: Tensor, grads: Tensor, records: int) -> PerRecord:
         """See `Rule`."""
@@ -79,25 +82,26 @@ class FilterRule(ConvolutionRule):
         room = rounding_room(inputs, grads, records, precision=self.precision, taps=taps)
         return SquaredNorms(torch.cat(parts), room * self._stretch())
 
-    def _stretch(self) -> float:
-        """Square of the most by which pulling back lengthens a filter's gradient, nearly.
+    def _stretch(self) -> Tensor:
+        """Square of the most by which pulling back lengthens a filter's gradient, nearly; a scalar.
 
-        By power iteration, which comes close from below; rounding has no direction.
+        By power iteration, which comes close from below; rounding has no direction. Nothing of it
+        is read before the norms are, so that a GPU need not wait.
         """
         own = {name: value.detach() for name, value in self._layer.named_parameters(recurse=False)}
-        generator = torch.Generator().manual_seed(0)  # public: no record and no noise comes of it
-        filters = torch.randn(self._shape, generator=generator).to(own["weight"])
-        transpose = torch.func.vjp(lambda some: self._layer.filters(some)[0], own)[1]
-        longest = 0.0
+        if self._probe.device != own["weight"].device:
+            self._probe = self._probe.to(own["weight"].device)
+        there = torch.func.vjp(lambda some: self._layer.filters(some)[0], own)
+        transpose, filters = there[1], self._probe.to(there[0].dtype)
+        longest: Tensor = filters.new_zeros(())
         for _ in range(_ROUNDS):
             # What pulls back is linear, so that its own transpose leads to filters again.
             found = torch.func.vjp(lambda some: transpose(some)[0], filters)
             pulled, push = found[0], found[1]
-            length, size = float(squared({k: v[None] for k, v in pulled.items()})), filters.norm()
-            if not length > 0:
-                break
-            longest = max(longest, length / float(size) ** 2)
-            filters = push(pulled)[0] / float(size)
+            length = squared({name: value[None] for name, value in pulled.items()})[0]
+            size = filters.norm().clamp(min=_LEAST)  # a map to nothing ends at nothing
+            longest = torch.maximum(longest, length / size**2)
+            filters = push(pulled)[0] / size
         return longest
 
     def _pull_back(self, gradients: Mapping[str, Tensor]) -> PerRecord:
