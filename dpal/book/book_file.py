@@ -127,8 +127,8 @@ class BookTable(Section):
 
     name: Name
     title: str
-    source: str
-    """Which table or figure of which source it is about."""
+    source: str = ""
+    """Which table or figure of which source it is about; needed for printed numbers and claims."""
     settings: Settings = Field(default_factory=dict)
     """Of all its runs."""
     grid: dict[str, Axis]
@@ -149,6 +149,15 @@ class BookTable(Section):
     claims: list[BookClaim] = Field(default_factory=list)
     missing: list[str] = Field(default_factory=list)
     """Rows and columns of the source that are not here, and why, a sentence each."""
+
+    @model_validator(mode="after")
+    def _sourced(self) -> Self:
+        if (self.printed or self.claims or self.missing) and not self.source.strip():
+            raise ValueError(
+                f"table {self.name} sets what a source says beside its own numbers; say in source "
+                "which table or figure of which source that is"
+            )
+        return self
 
     @model_validator(mode="after")
     def _axes(self) -> Self:

@@ -131,7 +131,7 @@ def _table_section(
     if about.missing:
         blocks.append("What the source has and this table has not:")
         blocks.append(Points(tuple(about.missing)))
-    return section(about.title, *blocks, note=f"Source: {about.source}")
+    return section(about.title, *blocks, note=f"Source: {about.source}" if about.source else "")
 
 
 def _ours(about: BookTable, filled: Mapping[tuple[str, str], FilledCell]) -> Table:

@@ -22,7 +22,8 @@ def cells(values):
 
 
 def grid(**axes):
-    return with_table(grid={**axes, "set": ["blobs"]}, claims=[], printed=[])
+    # Who makes a book of their own has no source.
+    return with_table(grid={**axes, "set": ["blobs"]}, claims=[], printed=[], source="")
 
 
 def test_a_cell_is_a_row_a_column_and_a_seed(workplace):
@@ -148,6 +149,8 @@ def test_a_selection_that_fits_nothing_is_refused(workplace, only):
         (grid(method=["magic"]), "magic"),
         (grid(epsilon=[]), "epsilon"),
         (with_table(columns="epsilon"), "epsilon"),
+        (with_table(source=" ", claims=[]), "source"),
+        (with_table(source="", printed=[]), "source"),
         (
             with_table(claims=[{"says": "x", "at": "y", "row": "randon", "than": "random"}]),
             "random",
