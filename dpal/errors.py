@@ -369,7 +369,7 @@ class DataBudgetExceeded(DpalError):
         by = f" by {self.holders}" if self.holders else ""
         ways = [f"set privacy.epsilon to {self.fits:g}"] if self.fits else []
         if self.running:
-            ways.append(f"wait for the end of {self.running}, which gives back what was not used")
+            ways.append(f"wait for the end of {self.running} (dpal end), which gives back the rest")
         ways.append("add new records (dpal data show lists what is left)")
         return (
             f"campaign {self.campaign} would take {self.block} to epsilon {self.asked:.4f} of "

@@ -167,7 +167,9 @@ def test_votes_and_a_campaign_share_a_limit_and_what_does_not_fit_is_refused():
     assert call("end", "artifacts/votes").returncode == 0
     assert call("end", "artifacts/votes").returncode == 0  # changes nothing
     assert len(entries("votes")) == before + 1
-    assert blocks() == (both,)  # all of it was used
+    (ended,) = blocks()
+    assert ended.taken == both.taken  # all of it was used
+    assert (both.running, ended.running) == (("votes",), ())
     after = checked("votes")
     assert after.returncode == 0, after.stdout
     moved = write_settings("votes", **VOTES, data__dataset=None)
