@@ -105,7 +105,8 @@ class BlockAccount:
       alone: what the only campaign on it costs at most; None where there are others, or none.
       campaigns: all that took something, in order; first those of `earlier`.
       earlier: those that began before its records were registered; their whole plans count.
-      running: those of `campaigns` that have not ended, and may give something back.
+      running: those of `campaigns` that have not ended, whose end gives back what they did not
+        use; none where all of the block is taken, or counts as spent, whoever ends.
       counts_as_spent: why all of it counts as spent, as entries about it may have been lost, or a
         campaign before it promised something else; empty if it does not.
     """
@@ -352,6 +353,8 @@ def _account(
         alone=alone if len(campaigns) == 1 else None,
         campaigns=tuple(campaigns),
         earlier=tuple(counted),
-        running=tuple(campaign for campaign in campaigns if campaign not in ended),
+        running=()
+        if sole or doubt
+        else tuple(campaign for campaign in campaigns if campaign not in ended),
         counts_as_spent=doubt,
     )

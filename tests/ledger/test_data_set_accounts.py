@@ -151,9 +151,9 @@ def test_the_first_and_only_campaign_may_take_all_by_its_tight_certificate(owner
     with lock_folder(owner.root / "first"):
         owner.hold("first", certified)
     with pytest.raises(
-        DataBudgetExceeded, check=having(taken=LIMIT.filter.epsilon, holders="first")
+        DataBudgetExceeded, check=having(taken=LIMIT.filter.epsilon, holders="first", running="")
     ):
-        owner.plan(0.5, name="second")
+        owner.plan(0.5, name="second")  # whose end would give nothing back
 
 
 def test_a_refusal_names_some_of_many_campaigns_and_says_how_many_there_are(owner):
