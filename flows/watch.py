@@ -12,6 +12,7 @@ from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.watch import (
+    count_unheld_as_refused,
     follow_campaign,
     look_into_folder,
     plan_campaign,
@@ -47,6 +48,9 @@ def watch(config: WatchConfig) -> None:
         if ended.is_cancelled():
             notify(f"campaign {campaign.name} was cancelled; the next look goes on with it")
         elif not ended.is_completed():
+            with lock_folder(root, patience=_PATIENCE_SECONDS):
+                count_unheld_as_refused(config, ended.message or ended.name or "it failed")
+                show_watch(config)
             ended.result()
     except Pause as waiting:
         notify(f"campaign {campaign.name} waits: {waiting}")

@@ -166,6 +166,24 @@ def start_campaign(config: WatchConfig) -> CampaignConfig | None:
 
 
 @task(cache_policy=NO_CACHE)
+def count_unheld_as_refused(config: WatchConfig, said: str) -> None:
+    """Counts a campaign that failed in this process before it held anything as refused.
+
+    Others may have taken its budget since it was planned. It could neither go on nor be ended, and
+    whatever arrives would wait for it; so the next look plans anew.
+
+    Args:
+      config: of the watch.
+      said: why it failed, in public words.
+    """
+    folder = watch_folder(config)
+    state = folder.read()
+    if state.last is not None:
+        run = watched_runs.refused_unless_held(config, folder, state.last, said)
+        folder.write(state.with_run(run))
+
+
+@task(cache_policy=NO_CACHE)
 def show_watch(config: WatchConfig) -> None:
     """Shows on the Prefect page what the watch found, did and has left."""
     state, dataset = watch_folder(config).read(), registered_data_set(config)

@@ -191,6 +191,25 @@ def follow_flow_run(
     return replace(run, stage=Stage.STOPPED, said=said)
 
 
+def refused_unless_held(
+    config: WatchConfig, folder: WatchFolder, run: WatchedCampaign, said: str
+) -> WatchedCampaign:
+    """A campaign that failed in this process: refused, if it failed before it held anything.
+
+    Args:
+      config: of the watch.
+      folder: the watch's own files.
+      run: as it was.
+      said: why it failed, in public words.
+    """
+    campaign = current_settings(config, folder, run)
+    with closing(open_ledger(campaign.runtime, create=False)) as store:
+        if store.entries(run.name, EntryKind.HOLD):
+            return run
+    # Based on nothing, so that the next look plans it anew: it may have failed for once alone.
+    return replace(run, stage=Stage.REFUSED, said=said, basis="")
+
+
 def is_running_here(campaign: CampaignConfig) -> bool:
     """Whether a process of this machine runs a campaign now."""
     try:

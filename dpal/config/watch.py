@@ -24,6 +24,7 @@ from dpal.files.stored_objects import Place, StoredObject
 
 _NAME = r"^[a-z0-9][a-z0-9_-]{0,55}$"  # leaves room for a rerun's number
 _USUAL_MINUTES = 5.0
+_YEAR_MINUTES = 366 * 24 * 60  # a date much further ahead is none that a clock can tell
 _PLACEHOLDER = Path("pool")
 
 
@@ -71,7 +72,7 @@ class WatchConfig(Section):
     dataset: Annotated[Name, Guarded(place=False, key="data.dataset")] = Field(title="Data set")
     """Registered data set (dpal data register) whose limit holds; new files become its blocks."""
     every_minutes: float | None = Field(
-        None, gt=0, allow_inf_nan=False, title="Every so many minutes"
+        None, gt=0, le=_YEAR_MINUTES, allow_inf_nan=False, title="Every so many minutes"
     )
     """How often the folder is looked at; null is 5, or as cron says."""
     cron: str | None = None

@@ -15,6 +15,7 @@ from dpal.config.validation import require_public
 from dpal.config.watch import WatchConfig
 from dpal.data.importing.same_columns import first_imported, require_same_columns
 from dpal.data.inbox.folder import (
+    LONGEST_NAME,
     FileObservation,
     Inbox,
     ListedFile,
@@ -92,7 +93,11 @@ class InboxScan:
         remark = (
             f"{files}: {taken} accepted, {put} put into quarantine, "
             f"{waiting} still arriving"
-            + (f"; {others} not named *.parquet" if listing.others else "")
+            + (
+                f"; {others} not named *.parquet in {LONGEST_NAME} bytes of UTF-8"
+                if listing.others
+                else ""
+            )
         )
         # Nothing is written where nothing is new, or each idle look would cost a disk write.
         if replace(self.state, remark="") != replace(before, remark="") or not before.remark:
@@ -253,6 +258,7 @@ class InboxScan:
             file.place,
             file.detail or file.reason,
             here=self.folder.quarantine,
+            stays=self._is_used_by_others(file),
         )
         done = replace(file, place=place, done=True)
         self.state = replace(
@@ -260,6 +266,19 @@ class InboxScan:
         )
         self.folder.write(self.state)
         notify(f"{file.name} was put into quarantine: {file.reason}")
+
+    def _is_used_by_others(self, file: Quarantined) -> bool:
+        """Whether another watch here accepted a file, whose campaigns then read it where it is."""
+        for state in self.folder.root.parent.glob(f"*/{self.folder.state.name}"):
+            if state == self.folder.state:
+                continue
+            try:
+                accepted = WatchFolder(state.parent).read().accepted
+            except DataError:  # it is damaged, and may have been among them
+                return True
+            if any((one.name, one.digest) == (file.name, file.digest) for one in accepted):
+                return True
+        return False
 
 
 def missing_files(accepted: Iterable[Accepted]) -> str:

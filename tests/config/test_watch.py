@@ -64,6 +64,7 @@ def test_what_is_wrong_is_said_in_a_sentence(changes, match):
         ({"campaign__name": "x"}, "campaign.name", "extra_forbidden", "name"),
         ({"campaign__data__dataset": "x"}, "campaign.data.dataset", "extra_forbidden", "dataset"),
         ({"foldr": "x"}, "foldr", "extra_forbidden", "folder"),
+        ({"every_minutes": 1e10}, "every_minutes", "less_than_equal", ""),
     ],
 )
 def test_a_setting_that_cannot_be_is_named_with_what_was_meant(changes, setting, fault, meant):

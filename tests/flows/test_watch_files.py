@@ -24,7 +24,7 @@ from dpal.data.inbox.linked_pool import link_pool
 from dpal.data.inbox.state import Stage, WatchFolder
 from dpal.errors import ConfigError, DataError, LedgerError
 from dpal.runs import manage_data_sets
-from dpal.runs.inbox_scan import InboxScan
+from dpal.runs.inbox_scan import InboxScan, missing_files
 from tasks.watch import look_into_folder, watch_folder
 from tests.conftest import write_blobs
 from tests.flows.watching import gather, known, last_run, look, small_watch
@@ -256,6 +256,28 @@ def test_unfinished_names_are_left_alone(watched):
     assert Inbox.at("inbox").listing().others == 1
 
 
+def test_what_another_watch_reads_is_not_moved(watched):
+    """Two watches on one folder, for two data sets: one cannot use what the other one reads."""
+    reads = small_watch()
+    gather(reads)
+    limit = known().limit
+    other = write_blobs(Path("elsewhere.parquet"), 400, seed=7, prefix="q")
+    manage_data_sets.register_data_set("second", limit, [other], RuntimeConfig())
+    Path("inbox/bad.parquet").write_bytes(b"nothing")
+    state = gather(small_watch(name="second", dataset="second"))
+    assert [one.name for one in state.quarantined] == ["bad.parquet", "january.parquet"]
+    assert (
+        Path(state.quarantined[1].place).parent
+        == Path("artifacts/watch/second/quarantine").absolute()
+    )
+    assert sorted(path.name for path in Path("inbox").rglob("*.parquet")) == [
+        "bad.parquet", "january.parquet"
+    ]  # fmt: skip
+    assert not missing_files(gather(reads).accepted)
+    again = gather(small_watch(name="second", dataset="second"))
+    assert again.quarantined == state.quarantined
+
+
 class Counted(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
     """Object storage in memory that counts reads and may refuse writes."""
 
@@ -276,10 +298,10 @@ class Counted(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
             raise PermissionError(path)
         return super()._open(path, mode, **options)
 
-    def mv(self, *arguments, **options):
+    def cp_file(self, *arguments, **options):
         if self.read_only:
             raise PermissionError(arguments[0])
-        return super().mv(*arguments, **options)
+        return super().cp_file(*arguments, **options)
 
 
 @pytest.fixture
@@ -323,6 +345,35 @@ def test_where_nothing_can_be_moved_a_copy_is_kept_and_the_file_is_not_read_agai
     reads = Counted.reads
     assert len(gather(config).quarantined) == 1
     assert Counted.reads == reads
+
+
+@pytest.mark.parametrize("name", ["*.parquet", "january?parquet.parquet", "scan[1].parquet"])
+def test_a_name_in_object_storage_means_one_file_alone(bucket, name):
+    config = small_watch(folder="counted://ward/inbox")
+    before = gather(config)
+    bucket.pipe_file("/ward/inbox/january1parquet.parquet", b"PAR1")
+    bucket.pipe_file(f"/ward/inbox/{name}", b"nothing")
+    state = gather(small_watch(folder="counted://ward/inbox", unfinished_seconds=3600))
+    assert [one.name for one in state.quarantined] == [name]
+    assert state.accepted == before.accepted
+    assert sorted(bucket.find("/ward")) == sorted(
+        [
+            "/ward/inbox/january.parquet",
+            "/ward/inbox/january1parquet.parquet",
+            f"/ward/inbox/quarantine/{name}",
+            f"/ward/inbox/quarantine/{name}.reason.txt",
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", [b"m" * 240, "\u00e4".encode() * 120, b"caf\xe9"])
+def test_a_name_that_cannot_be_kept_is_left_alone_and_counted(watched, name):
+    place = Path("inbox", os.fsdecode(name + b".parquet"))
+    place.write_bytes(b"nothing")
+    state = gather(small_watch())
+    assert [one.name for one in state.accepted] == ["january.parquet"]
+    assert (state.quarantined, place.exists(), list(state.seen)) == ((), True, ["january.parquet"])
+    assert Inbox.at("inbox").listing().others == 1
 
 
 def test_a_thousand_known_files_are_listed_and_not_read(bucket, monkeypatch):

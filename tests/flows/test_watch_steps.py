@@ -14,17 +14,23 @@ import torch
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Failed
 
+from dpal.config.campaign import CampaignConfig
 from dpal.config.watch import WatchConfig
 from dpal.data.inbox.state import WatchFolder
-from dpal.ledger.folder_lock import leading_process
-from tasks.watch import start_campaign, watch_folder
+from dpal.errors import DataBudgetExceeded
+from dpal.ledger.folder_lock import leading_process, lock_folder
+from dpal.runs.prepare_campaign import prepare
+from flows.watch import watch
+from tasks.campaign import hold_budget
+from tasks.watch import count_unheld_as_refused, start_campaign, watch_folder
 from tasks.watched_runs import current_settings, request_key, settings_of
-from tests.conftest import write_blobs
+from tests.conftest import flows_at, write_blobs
 from tests.flows.watching import (
     end_early,
     known,
     last_run,
     look,
+    remembered,
     small_watch,
     spend,
 )
@@ -116,6 +122,52 @@ def test_a_campaign_stays_in_the_ledger_that_it_was_planned_on(watched):
     changed = small_watch(campaign__runtime__ledger="postgresql://u@127.0.0.1:1/x")
     planned = settings_of(watch_folder(changed), run)
     assert current_settings(changed, watch_folder(changed), run) == planned
+
+
+def test_a_campaign_whose_budget_others_took_before_it_began_is_planned_anew(watched):
+    config = small_watch()
+    mine = settings_of(watch_folder(config), last_run(look(config)))
+    hold(mine.model_copy(update={"name": "other"}))
+    with pytest.raises(DataBudgetExceeded) as refused:
+        hold(mine)
+    count_unheld_as_refused.fn(config, str(refused.value))
+    assert last_run(remembered(config)).stage == "refused"
+    write_blobs(Path("inbox/march.parquet"), 400, seed=5, prefix="n")
+    run = last_run(look(config))
+    assert (run.name, run.stage, run.files) == ("clinic-0001", "started", 2)
+    assert participation(run.plan)[1] == 100
+    hold(settings_of(watch_folder(config), run))
+
+
+@pytest.mark.slow
+def test_a_look_whose_own_campaign_is_refused_says_so_and_the_next_one_plans(
+    watched, prefect_api, monkeypatch
+):
+    monkeypatch.setattr("tasks.watched_runs.campaign_deployment", lambda: None)
+    config = small_watch()
+    mine = settings_of(watch_folder(config), last_run(look(config)))
+    hold(mine.model_copy(update={"name": "other"}))
+    with flows_at(prefect_api):
+        with pytest.raises(DataBudgetExceeded):
+            watch(config)
+        assert last_run(remembered(config)).stage == "refused"
+        watch(config)
+    run = last_run(remembered(config))
+    assert (run.name, run.stage, run.basis != "") == ("clinic-0001", "refused", True)
+
+
+def test_a_campaign_that_failed_after_it_held_budget_is_gone_on_with(watched):
+    config = small_watch()
+    run = last_run(look(config))
+    hold(settings_of(watch_folder(config), run))
+    count_unheld_as_refused.fn(config, "the disk is full")
+    assert last_run(remembered(config)) == run
+
+
+def hold(settings: CampaignConfig) -> None:
+    campaign = prepare(settings)
+    with lock_folder(campaign.folder.root):
+        hold_budget.fn(campaign)
 
 
 @pytest.mark.parametrize(

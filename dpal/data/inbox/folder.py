@@ -25,6 +25,7 @@ _LEAST_BYTES = 12
 _TIMES = ("mtime", "created", "LastModified", "last_modified", "updated")
 _IDENTITIES = ("ETag", "etag", "md5Hash", "ino")
 _AT_ONCE = 1 << 22
+LONGEST_NAME = 200  # bytes: numbers and .reason.txt are put to names, and file systems have 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,8 @@ class Listing:
 
     Attributes:
       files: its Parquet files by name; hidden ones and unfinished ones are left out.
-      others: how many visible, finished files are not named *.parquet.
+      others: how many visible, finished files are not named *.parquet, or by a name that is too
+        long to be kept, or no UTF-8.
     """
 
     files: dict[str, ListedFile]
@@ -133,7 +135,7 @@ class Inbox:
             and not (name := str(entry["name"]).rpartition("/")[2]).startswith(_HIDDEN)
             and not name.lower().endswith(_UNFINISHED)
         }
-        wanted = [name for name in sorted(shown) if name.lower().endswith(SUFFIX)]
+        wanted = [name for name in sorted(shown) if _can_be_read(name)]
         return Listing(
             files={name: _listed(shown[name]) for name in wanted},
             others=len(shown) - len(wanted),
@@ -215,6 +217,14 @@ def observe(
             # A time in the future is a clock that goes wrong: then only looks count.
             seen[name] = FileObservation(stamp=file.stamp, since=min(now, file.changed or now))
     return seen
+
+
+def _can_be_read(name: str) -> bool:
+    """Whether a name is one of a Parquet file, and can be kept and shown."""
+    try:
+        return name.lower().endswith(SUFFIX) and len(name.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:  # bytes that are no text
+        return False
 
 
 def _listed(info: Mapping[str, Any]) -> ListedFile:
