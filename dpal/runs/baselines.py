@@ -122,6 +122,7 @@ def judge_private_knn(ensemble: Ensemble, _name: str = KNN) -> None:
                 pq.write_table(released_labels_table(ids, answers), temporary)
 
         ledger.release_once(release, draw, inputs=[], artifacts=[released])
+        ledger.end()  # nothing is left, and nobody could end it: it is no run of its own
     _, labels = read_released(released)
     model = student_from(ensemble, asked_rows(ensemble), labels)
     spent = campaign_epsilon([release], target)

@@ -199,6 +199,7 @@ def test_private_baselines_take_shares_of_their_own():
     run(write_settings("votes", **VOTES, baselines=compared))
     (block,) = blocks()
     assert block.campaigns == ("votes", "votes-dp-sgd", "votes-private-knn")
+    assert block.running == ("votes",)  # the others have no more to release
     judged = json.loads(Path("artifacts/votes/methods.json").read_text(encoding="utf-8"))
     assert set(judged) == {"pate", "dp_sgd", "private_knn"}
 
