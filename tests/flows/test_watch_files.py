@@ -28,6 +28,7 @@ from dpal.runs.inbox_scan import InboxScan, missing_files
 from tasks.watch import look_into_folder, watch_folder
 from tests.conftest import write_blobs
 from tests.flows.watching import gather, known, last_run, look, small_watch
+from tests.s3 import s3, s3_server  # noqa: F401
 
 
 def test_the_same_content_again_is_nothing_new(watched):
@@ -396,6 +397,19 @@ def test_a_thousand_known_files_are_listed_and_not_read(bucket, monkeypatch):
     look_into_folder.fn(config)
     assert time.perf_counter() - started < 2
     assert (Counted.reads, writes) == (0, [])
+
+
+def test_a_bucket_whose_listing_tells_times_by_the_millisecond_is_read(watched, s3):  # noqa: F811
+    """MinIO's does, and rclone's; what tells of one file has whole seconds, as HTTP does."""
+    storage = fsspec.filesystem("s3")
+    storage.put_file("inbox/january.parquet", f"{s3}/inbox/january.parquet")
+    storage.pipe_file(f"{s3}/inbox/*.parquet", b"nothing")
+    config = small_watch(folder=f"{s3}/inbox")
+    state = gather(config)
+    assert [one.name for one in state.accepted] == ["january.parquet"]
+    assert [one.name for one in state.quarantined] == ["*.parquet"]
+    assert list(Inbox.at(f"{s3}/inbox").listing().files) == ["january.parquet"]
+    assert gather(config).accepted == state.accepted
 
 
 def test_a_missing_folder_and_an_unknown_storage_are_sentences(watched):

@@ -23,7 +23,8 @@ _HIDDEN = (".", "_")
 _MAGIC = b"PAR1"  # the first and the last four bytes of every Parquet file
 _LEAST_BYTES = 12
 _TIMES = ("mtime", "created", "LastModified", "last_modified", "updated")
-_IDENTITIES = ("ETag", "etag", "md5Hash", "ino")
+_OF_CONTENT = ("ETag", "etag", "md5Hash")
+_IDENTITIES = (*_OF_CONTENT, "ino")
 _AT_ONCE = 1 << 22
 LONGEST_NAME = 200  # bytes: numbers and .reason.txt are put to names, and file systems have 255
 
@@ -231,7 +232,13 @@ def _listed(info: Mapping[str, Any]) -> ListedFile:
     size = int(info.get("size") or 0)
     changed = max((_seconds(info[key]) for key in _TIMES if info.get(key)), default=0.0)
     identity = next((str(info[key]) for key in _IDENTITIES if info.get(key)), "")
-    return ListedFile(size=size, changed=changed, stamp=f"{size} {changed!r} {identity}")
+    moment = changed
+    if any(info.get(key) for key in _OF_CONTENT):
+        # Servers of S3 tell milliseconds of a folder and whole seconds of a file.
+        moment = float(int(changed))
+    if info.get("ETag"):
+        identity = f'"{identity.strip(chr(34))}"'  # in quotes or without
+    return ListedFile(size=size, changed=changed, stamp=f"{size} {moment!r} {identity}")
 
 
 def _seconds(moment: object) -> float:
