@@ -48,9 +48,11 @@ def watch(config: WatchConfig) -> None:
         if ended.is_cancelled():
             notify(f"campaign {campaign.name} was cancelled; the next look goes on with it")
         elif not ended.is_completed():
-            with lock_folder(root, patience=_PATIENCE_SECONDS):
-                count_unheld_as_refused(config, ended.message or ended.name or "it failed")
-                show_watch(config)
+            failed = ended.is_failed() and ended.result(raise_on_failure=False)
+            if failed and not isinstance(failed, CampaignBusy):  # somebody else may begin it now
+                with lock_folder(root, patience=_PATIENCE_SECONDS):
+                    count_unheld_as_refused(config, str(failed))
+                    show_watch(config)
             ended.result()
     except Pause as waiting:
         notify(f"campaign {campaign.name} waits: {waiting}")

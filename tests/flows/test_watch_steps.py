@@ -156,6 +156,20 @@ def test_a_look_whose_own_campaign_is_refused_says_so_and_the_next_one_plans(
     assert (run.name, run.stage, run.basis != "") == ("clinic-0001", "refused", True)
 
 
+@pytest.mark.slow
+def test_a_campaign_that_another_process_is_about_to_begin_is_left_to_it(
+    watched, prefect_api, monkeypatch
+):
+    monkeypatch.setattr("tasks.watched_runs.campaign_deployment", lambda: None)
+    config = small_watch()
+    run = last_run(look(config))
+    # It took the folder after the look had found it free.
+    monkeypatch.setattr("tasks.watched_runs.is_running_here", lambda campaign: False)
+    with flows_at(prefect_api), lock_folder(Path("artifacts").absolute() / run.name):
+        watch(config)
+    assert last_run(remembered(config)) == run
+
+
 def test_a_campaign_that_failed_after_it_held_budget_is_gone_on_with(watched):
     config = small_watch()
     run = last_run(look(config))
