@@ -368,7 +368,12 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
             f"whatever the votes are, and {spec.target.epsilon:g} is promised; {advice}"
         )
     # Certificates state the other accountant, too: what it cannot add up is refused here.
-    total_epsilon(spec.before, list(plan.releases()), spec.target)
+    if not math.isfinite(total_epsilon(spec.before, list(plan.releases()), spec.target)):
+        raise PlanRejected.before_release(
+            f"a delta of {spec.target.delta:.3g} is too small for a certificate, which also states "
+            "what the noisy counts cost by privacy loss distributions: rounding alone hides as "
+            "much; use a larger one, such as 1e-10"
+        )
     return CertifiedVoting(plan=plan, epsilon=epsilon, epsilon_oracle=voting_second_opinion(spec))
 
 

@@ -135,6 +135,13 @@ def test_what_a_certificate_could_not_state_is_refused_before_it_costs():
         certify_voting(loud)
 
 
+def test_a_delta_that_rounding_hides_is_refused_before_it_costs():
+    """Rényi bounds take any delta; a certificate could not state the other accountant's figure."""
+    tiny = fitted(spec(Mechanism.TOP_M, target=replace(TARGET, delta=1e-13)))
+    with pytest.raises(PlanRejected, check=nothing_released):
+        certify_voting(tiny)
+
+
 @pytest.mark.parametrize("blocks", [(), (0,), (5, 0)])
 def test_an_account_has_queries(blocks):
     with pytest.raises(ParameterError):

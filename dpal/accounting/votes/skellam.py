@@ -86,7 +86,8 @@ def answer_divergence(variance: float, orders: tuple[float, ...]) -> Floats:
     tails = skellam_log_tails(variance)
     middle = tails.size // 2
     # Beyond sixty deviations an answer tells nothing; what it told there is below all others.
-    near = slice(max(0, middle - _near(variance)), middle + _near(variance) + 1)
+    # The first row is left out: its "no" lies beyond the table, and would seem to tell everything.
+    near = slice(max(1, middle - _near(variance)), middle + _near(variance) + 1)
     yes = tails[near]
     # P(N < m) = P(N >= 1 - m); for the least m this lies beyond the table.
     no = np.append(tails, -np.inf)[2 * middle + 1 - np.arange(tails.size)][near]

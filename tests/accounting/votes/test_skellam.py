@@ -9,6 +9,7 @@ from pytest import approx
 from scipy import stats
 
 from dpal.accounting.events import SkellamCounts, SkellamMajorities
+from dpal.accounting.events.skellam_votes import MOST_SIGMA
 from dpal.accounting.rdp import ORDERS, epsilon_spent
 from dpal.accounting.votes.skellam import (
     answer_divergence,
@@ -86,6 +87,12 @@ def test_answers_tell_less_than_counts_and_counts_less_than_gaussian_ones():
         assert (counts <= gaussian * (1 + 0.25 / variance**2)).all()
         assert (counts <= gaussian)[ORDERS >= 2].all()
         assert answers[ORDERS == 2][0] == approx(0.644 * counts[ORDERS == 2][0], rel=0.01)
+
+
+def test_answers_tell_less_than_counts_up_to_the_most_noise_that_may_be_charged():
+    most = MOST_SIGMA**2 / 2
+    answers, counts = answer_divergence(most, (2.0,)), count_divergence(most, (2.0,))
+    assert answers[0] == approx(2 / np.pi * counts[0], rel=0.01)
 
 
 @pytest.mark.parametrize(
