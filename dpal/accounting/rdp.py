@@ -56,6 +56,11 @@ def epsilon_spent(
 
 
 def to_epsilon(total: Curve, *, delta: float) -> float:
-    """Converts a Rényi curve over `ORDERS` to the smallest epsilon that it proves."""
+    """Converts a Rényi curve over `ORDERS` to the smallest epsilon that it proves.
+
+    A curve that is nowhere a number proves nothing: infinity.
+    """
     slack = np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
-    return max(0.0, float(np.min(total + slack)))
+    proven = total + slack
+    # Python's max(0.0, nan) is 0.0: what proves nothing would have cost nothing.
+    return max(0.0, float(np.min(np.where(np.isnan(proven), np.inf, proven))))

@@ -14,6 +14,7 @@ from pytest import approx
 
 from dpal.accounting import rdp
 from dpal.accounting.events import PhaseExposure
+from dpal.accounting.votes.cost_analysis import epsilon_of
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 from tests.conftest import having
@@ -105,6 +106,14 @@ def test_repeating_a_phase_equals_lengthening_it():
 def test_nothing_done_costs_nothing():
     idle = PhaseExposure(steps=100, sample_rate=0.0, noise_multiplier=1.0)
     assert rdp.epsilon_spent([idle], delta=1e-5) == 0.0
+
+
+def test_an_order_that_is_no_number_proves_nothing():
+    curve = np.full(rdp.ORDERS.size, math.nan)
+    assert rdp.to_epsilon(curve, delta=1e-5) == math.inf
+    assert epsilon_of(curve, rdp.ORDERS, delta=1e-5) == math.inf
+    curve[-1] = 0.5
+    assert 0.5 < rdp.to_epsilon(curve, delta=1e-5) < math.inf
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, math.nan])

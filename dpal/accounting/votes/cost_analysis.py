@@ -143,8 +143,9 @@ def queries_within(
 def epsilon_of(
     curve: Floats, orders: Floats, *, delta: float, conversion: Conversion = Conversion.TIGHT
 ) -> float:
-    """The smallest epsilon that divergences at these orders prove."""
-    return max(0.0, float(np.min(curve + _slack(orders, delta, conversion))))
+    """The smallest epsilon that divergences at these orders prove; those that are NaN prove none."""
+    proven = curve + _slack(orders, delta, conversion)
+    return max(0.0, float(np.min(np.where(np.isnan(proven), np.inf, proven))))
 
 
 def require_votes(rule: VotingRule, votes: NDArray[np.number]) -> None:
