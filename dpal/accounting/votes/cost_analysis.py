@@ -143,7 +143,7 @@ def queries_within(
 def epsilon_of(
     curve: Floats, orders: Floats, *, delta: float, conversion: Conversion = Conversion.TIGHT
 ) -> float:
-    """The smallest epsilon that divergences at these orders prove; those that are NaN prove none."""
+    """The smallest epsilon that divergences at these orders prove; NaN proves none."""
     proven = curve + _slack(orders, delta, conversion)
     return max(0.0, float(np.min(np.where(np.isnan(proven), np.inf, proven))))
 
