@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +27,8 @@ from dpal.capc.site_account import SiteAccount
 from dpal.capc.site_service import SiteService
 from dpal.capc.terms import Features, SiteModel, Terms
 from dpal.config.capc import GuardianConfig, QuerierConfig, SiteConfig, SitesVoteConfig
-from dpal.errors import CampaignBusy, DataError, StorageError
-from dpal.files.atomic_writes import atomic_write
+from dpal.errors import CampaignBusy, DataError
+from dpal.files.atomic_writes import atomic_write, writing
 
 Say = Callable[[str], None]
 
@@ -63,7 +63,12 @@ def run_guardian(vote: SitesVoteConfig, config: GuardianConfig, say: Say) -> Non
 
 
 def run_site(vote: SitesVoteConfig, config: SiteConfig, say: Say) -> None:
-    """Answers as a site until it is stopped."""
+    """Answers as a site until it is stopped.
+
+    Raises:
+      CampaignBusy: another process votes for this site by the same account. Of two, each would
+        look whether a batch is new before the other has written that it votes in it.
+    """
     identity = load_identity(config.keys, config.site, PartyRole.SITE)
     if config.site not in vote.sites:
         raise DataError.before_release(f"{config.site} is none of the sites of {vote.name}")
@@ -76,11 +81,10 @@ def run_site(vote: SitesVoteConfig, config: SiteConfig, say: Say) -> None:
     service = SiteService(
         terms, identity, own, vote.guardian, say, account, patience=config.patience
     )
-    asyncio.run(service.serve(*vote.place()))
-
-
-def _shares_of(config: SiteConfig, say: Say) -> ShareFolder:
-    return ShareFolder(config.shares or Path(), say)
+    # Several votes may share the file of an account.
+    lock = config.account.with_name(f".{config.account.name}.{digest(terms)[:16]}.lock")
+    with _alone(lock, f"votes for {config.site} in {vote.name} by the account {config.account}"):
+        asyncio.run(service.serve(*vote.place()))
 
 
 def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
@@ -93,7 +97,7 @@ def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
       VoteAborted: the vote ended before all were answered; those that were are in the file.
       CampaignBusy: another process asks for the same file of answers.
     """
-    with _only_asker(config.answers):
+    with only_asker(config.answers):
         _ask_unanswered(vote, config, say)
     return config.answers
 
@@ -174,23 +178,25 @@ def _read_shared(config: QuerierConfig, terms: Terms) -> _Queries:
     return _Queries(ids, first, lambda part: SharedQueries(np.array(part, np.uint32), held))
 
 
-@contextmanager
-def _only_asker(answers: Path) -> Iterator[None]:
+def only_asker(answers: Path) -> AbstractContextManager[None]:
     """Two that ask for the same answers at once would have each of them charged twice."""
-    lock = answers.with_name(f".{answers.name}.lock")
-    try:
+    return _alone(answers.with_name(f".{answers.name}.lock"), f"asks for {answers}")
+
+
+@contextmanager
+def _alone(lock: Path, does: str) -> Iterator[None]:
+    """Holds a file's lock, for as long as this process lives at most."""
+    with writing(lock):
         descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise StorageError(str(lock), error.strerror or type(error).__name__) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise CampaignBusy(
-            f"another process asks for {answers} now; wait for it to end, or stop it and run the "
-            "same command again"
-        ) from error
-    try:
+        with writing(lock):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise CampaignBusy(
+                    f"another process {does} now; wait for it to end, or stop it and run the same "
+                    "command again"
+                ) from error
         yield
     finally:
         os.close(descriptor)

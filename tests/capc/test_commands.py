@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,20 @@ from dpal.capc.terms import VoteMode
 from dpal.certificate.check_outcome import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.verify import verify_certificate
-from dpal.config.capc import GuardianConfig, SitesVoteConfig, parse_capc
-from dpal.errors import ConfigError, DataError, VoteAborted
+from dpal.config.capc import GuardianConfig, SiteConfig, SitesVoteConfig, parse_capc
+from dpal.errors import CampaignBusy, ConfigError, DataError, VoteAborted
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.site_model import read_bought, read_labeled
 from dpal.runs.sites_demo_files import Demo
-from dpal.runs.sites_parties import load_site_model, query_digests, read_answers, read_queries
+from dpal.runs.sites_parties import (
+    load_site_model,
+    query_digests,
+    read_answers,
+    read_queries,
+    run_site,
+)
+from flows.cli.read_settings import read_values
 from tests.capc.demos import DATA, copies_of_a_demo
 from tests.capc.parties import Authority
 from tests.capc.shared_outcomes import evaluated, write_shares
@@ -305,6 +313,28 @@ def test_labels_that_are_neither_yes_nor_no_are_refused(tmp_path, labels):
         read_labeled(path, terms)
     with pytest.raises(DataError):
         read_bought(path, path, terms)
+
+
+def test_of_one_account_one_process_votes(demo):
+    """Two would each look whether a batch is new before the other writes that it votes in it."""
+    file = demo.sites["north"]
+    site = parse_capc(SiteConfig, yaml.safe_load(file.read_text(encoding="utf-8")), file.parent)
+    vote = parse_capc(SitesVoteConfig, read_values(site.vote), site.vote.parent)
+    other = vote.model_copy(update={"name": "of-others"})  # which the account may be of as well
+
+    def found_no_guardian(line: str) -> None:
+        raise EOFError(line)
+
+    def meanwhile(line: str) -> None:
+        with pytest.raises(CampaignBusy):
+            run_site(vote, site, print)
+        with ThreadPoolExecutor(1) as beside, pytest.raises(EOFError):
+            beside.submit(run_site, other, site, found_no_guardian).result(timeout=WAIT)
+        raise EOFError(line)
+
+    for _ in range(2):  # whoever ends leaves nothing locked
+        with pytest.raises(EOFError):
+            run_site(vote, site, meanwhile)
 
 
 @pytest.mark.parametrize("address", ["host:65536", "...:80", "a..b:80", "x" * 64 + ":80", "]:80",

@@ -22,7 +22,7 @@ from dpal.errors import CampaignBusy, ConfigError, DataError, VoteAborted
 from dpal.files.dvc_pointers import pointed_at
 from dpal.runs.capc_retraining import begin_retraining, buy_labels
 from dpal.runs.site_model import balanced_accuracy, read_labeled
-from dpal.runs.sites_parties import _only_asker, load_site_model
+from dpal.runs.sites_parties import load_site_model, only_asker
 from flows.capc import buy_and_learn
 from flows.cli.any_settings import load_any
 from flows.ops.deployments import from_file
@@ -130,6 +130,7 @@ def require_tracked_once(facts, folder):
     assert run.data.tags["dvc.md5"] == pointed_at(folder / "retrained")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("orchestrated")
 def test_without_a_guardian_it_is_one_sentence_and_nothing_is_asked(demo, dpal):
     file = write_retraining_settings(demo)
@@ -193,7 +194,7 @@ def test_two_that_ask_for_the_same_answers_at_once_are_one(demo):
     retraining = begin_retraining_in(
         demo.querier.parent, yaml.safe_load(write_retraining_settings(demo).read_text())
     )
-    with _only_asker(demo.answers), pytest.raises(CampaignBusy):
+    with only_asker(demo.answers), pytest.raises(CampaignBusy):
         buy_labels(retraining, print)
 
 
