@@ -69,6 +69,7 @@ def test_an_event_keeps_the_contract(kind):
     keeps_the_contract(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_those_that_take_long_are_written_read_and_bounded(name):
     for event in EVENTS[name].examples():

@@ -27,7 +27,6 @@ from tests.accounting.mixtures import (
     mixtures,
     ours,
 )
-from tests.variants import quick_and_slow
 
 adjacencies = st.sampled_from(list(Adjacency))
 deltas = st.sampled_from([1e-3, 1e-5, 1e-6])
@@ -79,9 +78,10 @@ def test_within_a_thousandth_of_dp_accounting_everywhere(events, answer, delta, 
     agrees(events, answer, delta, adjacency)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delta", "most"),
-    quick_and_slow([(1e-7, 5e-3)], [(1e-5, 1e-4), (1e-6, 1e-3), (1e-7, 5e-3)]),
+    [(1e-5, 1e-4), (1e-6, 1e-3), (1e-7, 5e-3)],
 )
 def test_rounding_only_adds_at_tiny_deltas(delta, most):
     """A step's masses are differences of its curve, and rounding below 0 is raised to 0.
@@ -258,6 +258,7 @@ print(grid.size, (time.process_time() - now - beside) / (now - own))
 """
 
 
+@pytest.mark.slow
 def test_composing_keeps_no_other_thread_busy():
     """Two threads of BLAS that add up a vector spin while they wait: six times the work of one."""
     told = subprocess.run(

@@ -113,7 +113,11 @@ def contents(adjacency: Adjacency) -> list[tuple[Content, Content]]:
 
 # Each mode and each adjacency is in the default suite.
 CASES = list(itertools.product(MODES, Adjacency))
-LONG = [(mode, Adjacency.REPLACE_ONE) for mode in (SelectionMode.VISIBLE, SelectionMode.PAPER)]
+LONG = [
+    (SelectionMode.VISIBLE, Adjacency.ZERO_OUT),
+    (SelectionMode.VISIBLE, Adjacency.REPLACE_ONE),
+    (SelectionMode.PAPER, Adjacency.REPLACE_ONE),
+]
 
 
 @pytest.mark.parametrize(

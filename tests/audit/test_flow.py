@@ -75,6 +75,7 @@ def test_an_audit_of_a_configuration(workplace, mlflow_uri):
     assert runs[0].data.metrics["audit/failed"] == 0
 
 
+@pytest.mark.slow
 def test_defects_are_named_and_end_with_exit_code_1(workplace, mlflow_uri, monkeypatch):
     file = write_config(workplace / "small.yaml", runtime__mlflow_uri=mlflow_uri)
     monkeypatch.setattr(
@@ -138,6 +139,7 @@ def test_ids_in_a_released_file_are_found(tmp_path):
     assert released_finding(folder, ["7", "00007", "r-1"]) == sound
 
 
+@pytest.mark.slow
 def test_what_an_audit_finds_in_files_does_not_depend_on_who_was_selected(
     workplace, mlflow_uri, monkeypatch
 ):

@@ -125,6 +125,7 @@ def shuffled(self: PoissonBatches, *, rng: randomness.BitSource) -> Iterator[np.
         yield np.concatenate(batch)
 
 
+@pytest.mark.slow
 def test_shuffling_instead_of_coins(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(PoissonBatches, "draw", shuffled)
     report = audited(plan, tmp_path)
@@ -193,6 +194,7 @@ def test_scores_in_the_log(plan, tmp_path, monkeypatch):
     assert "scores, losses" in words(report)
 
 
+@pytest.mark.slow
 def test_a_seed_that_is_used_twice(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "urandom", lambda count: bytes(count))
     report = audited(plan, tmp_path, FEW_DRAWS)
@@ -200,6 +202,7 @@ def test_a_seed_that_is_used_twice(plan, tmp_path, monkeypatch):
     assert "used twice" in words(report)
 
 
+@pytest.mark.slow
 def test_the_same_noise_in_every_step(plan, tmp_path, monkeypatch):
     memory: dict[int, np.ndarray] = {}
 
@@ -217,6 +220,7 @@ def test_the_same_noise_in_every_step(plan, tmp_path, monkeypatch):
     assert "words twice" in words(report)
 
 
+@pytest.mark.slow
 def test_a_stream_that_survives_a_fork(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
     report = audited(plan, tmp_path, FEW_DRAWS)
@@ -242,6 +246,7 @@ def test_a_retry_that_draws_twice(plan, tmp_path, monkeypatch):
     assert "retry draws" in words(report)
 
 
+@pytest.mark.slow
 def test_a_retry_that_draws_a_committed_release_again(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(CampaignLedger, "_require_unaltered", lambda *_, **__: None)
     report = audited(plan, tmp_path, FEW_DRAWS)
@@ -249,6 +254,7 @@ def test_a_retry_that_draws_a_committed_release_again(plan, tmp_path, monkeypatc
     assert "drawn twice" in words(report)
 
 
+@pytest.mark.slow
 def test_an_empty_batch_that_is_skipped(plan, tmp_path, monkeypatch):
     real = dp_sgd.PrivateGradient.write
 
@@ -277,6 +283,7 @@ def test_one_step_too_many(plan, tmp_path, monkeypatch):
     assert "stop where" in words(report)
 
 
+@pytest.mark.slow
 def test_records_that_compete_for_a_hidden_selection(tmp_path, monkeypatch):
     plan = small_plan(**HIDDEN, **LARGE_QUERY)
     assert any(isinstance(phase.selection, HiddenGate) for phase in plan.phases)

@@ -46,6 +46,7 @@ def test_trials_are_trained_and_claimed(plan, tmp_path):
     assert claimed[:3] == [trial_release(1), trial_release(2), "phase-0/training"]
 
 
+@pytest.mark.slow
 def test_a_trial_with_half_of_its_noise_is_found(plan, tmp_path, monkeypatch):
     real = PrivateGradient.__init__
 

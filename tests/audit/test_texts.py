@@ -33,7 +33,8 @@ def audited_texts(model: ModelSpec, scratch) -> AuditReport:
     return audit(plan, *texts(), effort=EFFORT, scratch=scratch, fresh=randomness.secure)
 
 
-@pytest.mark.parametrize("changed", [{}, {"adapter_rank": 2}], ids=["last layer", "adapters"])
+@pytest.mark.parametrize("changed", [{}, pytest.param({"adapter_rank": 2}, marks=pytest.mark.slow)],
+                         ids=["last layer", "adapters"])  # fmt: skip
 def test_texts_are_audited(tmp_path, changed):
     """Numbers of tokens are no pixels: none is loud, and none is NaN."""
     model = spec_of(write_folder(tmp_path / "bert"), classes=CLASSES, **changed)
@@ -41,6 +42,7 @@ def test_texts_are_audited(tmp_path, changed):
     assert report.passed, failed(report)
 
 
+@pytest.mark.slow
 def test_texts_that_are_not_clipped_are_found(tmp_path, monkeypatch):
     real = PrivateGradient.clipped_sum
     monkeypatch.setattr(

@@ -26,6 +26,7 @@ from dpal.voting.draw_noisy_outcomes import release
 from dpal.voting.public_consensus import objections_to
 from tests.planning.test_improvement_plan import TARGET as PROMISE
 from tests.planning.test_improvement_plan import spec
+from tests.variants import quick_and_slow
 
 TARGET = PrivacyTarget(epsilon=8.0, delta=1e-5)
 RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=20, labels=4, sigma=25.0)
@@ -43,6 +44,7 @@ RULES = {
     ),
     "counts of classes": replace(RULE, mechanism=Mechanism.GNMAX, counts=True),
 }
+QUICK = ["checked", "tau", "gnmax", "counts of classes", "counts of scaled ballots"]
 
 
 def planned(rule):
@@ -57,8 +59,9 @@ def failed(plan, draws=1 << 16, transcripts=1024):
     return [each.what for each in found if not each.passed]
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_sound_votes_pass(rule):
+@pytest.mark.parametrize("name", quick_and_slow(QUICK, RULES))
+def test_sound_votes_pass(name):
+    rule = RULES[name]
     assert not failed(planned(rule))
 
 
@@ -95,6 +98,7 @@ def objecting():
     return VotingPlan(with_consensus(spec, objections=10, object_from=0.5, sigma=None))
 
 
+@pytest.mark.slow
 def test_sound_objections_pass():
     # Of classes there is no law of single answers, for which draws would be made.
     found = vote_findings(objecting(), transcripts=FEW, draws=1 << 16, fresh=secure)
@@ -102,6 +106,7 @@ def test_sound_objections_pass():
     assert sum("objections" in each.what for each in found) == 1
 
 
+@pytest.mark.slow
 def test_objections_with_less_noise_than_is_charged_are_found(monkeypatch):
     def clearer(objecting, consensus, *, rng):
         return objections_to(objecting, replace(consensus, epsilon=30.0), rng=rng)

@@ -142,6 +142,7 @@ def bare(monkeypatch):
     monkeypatch.setattr(querier_steps, "_LARGEST_COUNT", 1 << 32)
 
 
+@pytest.mark.slow
 def test_without_the_pad_it_finds_every_outcome_exactly(bare):
     models, asked, vote = vote_of_small_outcomes()
     for site in vote.batch.sites:

@@ -8,6 +8,7 @@ import shutil
 import ssl
 import time
 from dataclasses import replace
+from itertools import cycle, product
 
 import numpy as np
 import pytest
@@ -188,11 +189,12 @@ BROKEN = {
 }
 
 
-AT_ONCE = INTERFERENCES.keys() - {"left out"}  # which is waited for: six seconds
+BREAKS = list(product(INTERFERENCES, VoteMode))
+# Each interference in one mode after the other; what is left out is waited for, six seconds.
+QUICK = [one for one in zip(INTERFERENCES, cycle(VoteMode), strict=False) if one[0] != "left out"]
 
 
-@pytest.mark.parametrize("mode", VoteMode)
-@pytest.mark.parametrize("interference", quick_and_slow(AT_ONCE, INTERFERENCES))
+@pytest.mark.parametrize(("interference", "mode"), quick_and_slow(QUICK, BREAKS))
 def test_what_is_altered_on_its_way_ends_the_vote_soon_and_releases_nothing(
     tmp_path, monkeypatch, interference, mode
 ):
@@ -233,6 +235,7 @@ def test_a_silent_site_ends_the_vote_soon_and_is_named(tmp_path, monkeypatch, mo
     on_stage(tmp_path, play, terms=in_mode(TERMS, mode), patience=3.0)
 
 
+@pytest.mark.slow
 def test_a_site_that_hangs_is_missing_from_the_next_session(tmp_path, monkeypatch):
     """And not in its way: as many may be absent as was agreed."""
 

@@ -276,6 +276,7 @@ def test_what_is_missing_is_said_in_one_sentence(folder, arguments, said):
     assert said in sentence(call("verify", *(one.format(folder=folder) for one in arguments)))
 
 
+@pytest.mark.slow
 def test_it_needs_nothing_that_trains_orchestrates_or_tracks(folder):
     """With an import system that refuses them all, and with `tasks`, too."""
     program = BLOCKED.format(names=set(HEAVY))

@@ -146,6 +146,7 @@ def with_candidates(**changes: Any) -> Plan:
     ).plan
 
 
+@pytest.mark.slow
 def test_a_true_certificate_of_queries_among_candidates_passes(tmp_path):
     plan = with_candidates()
     _, entries = run(tmp_path, plan)

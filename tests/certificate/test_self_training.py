@@ -18,6 +18,7 @@ def self_trained(mode: str, **changes: Any) -> Plan:
     return plan_of(mode, self_training={"epochs": 2}, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secret", [False, True])
 def test_a_true_certificate_passes(tmp_path, secret):
     plan = self_trained("hidden", privacy__secret_draw=secret)

@@ -139,6 +139,7 @@ def others(value):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),

@@ -29,10 +29,11 @@ from tests.chosen.running import BAD, SHOWN, Budget, Outcome, Ran, run_chosen
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = Path(__file__).with_name("seconds.json")
-# Where whole flows, faults and browsers are, and what is computed of budgets, plans, certificates;
-# statistics, accuracy and benchmarks are elsewhere.
-FOLDERS = ("accounting", "browser", "capc", "certificate", "faults", "flows", "ledger", "planning",
-           "runs", "store", "tasks")  # fmt: skip
+# All rooms but those that measure (accuracy, benchmarks, scale) or draw what they try (fuzz).
+FOLDERS = ("accounting", "acquisition", "audit", "book", "browser", "capc", "certificate",
+           "chosen", "compatibility", "config", "contracts", "data", "faults", "features", "files",
+           "flows", "inference", "labeling", "ledger", "mechanisms", "models", "planning",
+           "reports", "runs", "simulation", "store", "tasks", "training", "voting")  # fmt: skip
 NEVER = ("timing", "statistical", "shared_data")
 _LAST_WORDS = 1500  # characters of what a failed file said, at the end of everything
 _BROWSER = ("/usr/bin/chromium", "/usr/bin/chromedriver")

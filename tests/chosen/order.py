@@ -12,6 +12,9 @@ from pathlib import Path, PurePath
 # Whoever changes one of these may have changed any test.
 _FOR_ALL = ("pyproject.toml", "constraints.txt", "Makefile", ".ci/run", "tests/conftest.py")
 
+# Tests of this room look at files of the whole project, texts too, whatever they import.
+_LOOKS_AT_ALL = PurePath("tests/contracts")
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -34,8 +37,9 @@ def ordered(
 ) -> Iterator[Choice]:
     """Every test file once.
 
-    The changed files take turns, those that the fewest tests reach first; each takes the nearest
-    test that is left, and among equally near ones a test of a room that has had the fewest so far.
+    First come tests that look at the whole project. Then the changed files take turns, those that
+    the fewest tests reach first; each takes the nearest test that is left, and among equally near
+    ones a test of a room that has had the fewest so far.
     What is left comes in random order.
 
     Args:
@@ -45,6 +49,9 @@ def ordered(
     """
     left = sorted(reaches)
     rng.shuffle(left)
+    for file in [test for test in left if PurePath(test).parent == _LOOKS_AT_ALL]:
+        left.remove(file)
+        yield Choice(file, "looks at the whole project")
     if changed is None or any(file in _FOR_ALL for file in changed):
         yield from (Choice(file, "may be reached") for file in left)
         return

@@ -43,6 +43,14 @@ def test_what_nothing_reaches_is_by_chance_and_a_seed_repeats_it():
     assert whys == {"by chance"}
 
 
+@pytest.mark.parametrize("changed", [None, [], ["dpal/one.py"]])
+def test_what_looks_at_the_whole_project_is_first_whatever_changed(changed):
+    reaches = REACHES | {"tests/contracts/test_c.py": {}}
+    first, *rest = ordered(reaches, changed, rng=random.Random(0))
+    assert first.file == "tests/contracts/test_c.py"
+    assert {choice.file for choice in rest} == set(REACHES)
+
+
 @pytest.mark.parametrize("changed", [None, ["pyproject.toml", "dpal/one.py"]])
 def test_where_anything_may_have_changed_every_test_may_be_reached(changed):
     choices = list(ordered(REACHES, changed, rng=random.Random(0)))

@@ -47,6 +47,7 @@ def test_help_loads_nothing_heavy(command):
     assert asked(*command.split(), "--help") == (0, "loaded:")
 
 
+@pytest.mark.slow
 def test_what_settings_refuse_loads_nothing_heavy(tmp_path):
     file = tmp_path / "wrong.yaml"
     file.write_text("name: wrong\nprivacy: {epsilon: -1}\n", encoding="utf-8")
@@ -55,6 +56,7 @@ def test_what_settings_refuse_loads_nothing_heavy(tmp_path):
     assert asked("plan", str(tmp_path / "missing.yaml")) == (2, "loaded:")
 
 
+@pytest.mark.slow
 def test_the_look_at_modules_can_fail():
     code, loaded = asked("ledger", "show", "nowhere")
     assert code == 2

@@ -23,6 +23,8 @@ from docs import draw_pictures, site_pages
 from dpal.runs.kinds import KINDS
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 

@@ -83,6 +83,7 @@ def bound(source: str, wording: set[Phrase]) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_tests_repeat_little_of_our_wording():
     code = [path for place in ("dpal", "tasks", "flows") for path in (ROOT / place).rglob("*.py")]
     wording = said(*(path.read_text(encoding="utf-8") for path in code))

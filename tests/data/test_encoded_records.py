@@ -100,6 +100,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_nothing_behind(image_pool, tmp_path):
     source, state = image_pool
     scratch = tmp_path / "scratch"

@@ -34,6 +34,7 @@ def require_refused(path, name: str) -> None:
     assert mib < 800  # four rows of 40 MB and what unpacking them takes, at most
 
 
+@pytest.mark.slow
 def test_a_picture_that_asks_for_gigabytes_is_refused_at_once(tmp_path):
     require_refused(tmp_path / "p.parquet", "many large pictures")
 
@@ -187,6 +188,7 @@ def unpacked(path, columns: list[str], group: int) -> list[pa.RecordBatch]:
         return list(parquet._unpacked(path, file, columns, [group], None, large=True))
 
 
+@pytest.mark.slow
 def test_rows_come_in_the_same_batches_however_they_are_unpacked(tmp_path, monkeypatch):
     """In small steps, from shards, or all at once: the rows of a batch are the same."""
     content = [picture(at % 5) for at in range(2500)]

@@ -64,7 +64,7 @@ def opened(folder: Path, content: str) -> Source:
 @pytest.mark.parametrize(
     ("content", "run_bytes"),
     quick_and_slow(
-        [("features", SMALL), ("features", 1 << 26), ("image", SMALL)],
+        [("features", SMALL), ("features", 1 << 26)],
         product(["features", "image"], [SMALL, 1 << 26]),
     ),
 )

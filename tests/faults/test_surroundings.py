@@ -58,7 +58,6 @@ def test_what_cannot_be_written_is_refused_and_loses_nothing(story, commands, un
     assert tell(story, commands, place=place).entries == undisturbed.entries
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 def test_an_mlflow_server_that_dies_loses_nothing(story, commands, undisturbed, chance, tmp_path):
     place, port = story.place(), _free_port()
@@ -81,7 +80,6 @@ def test_an_mlflow_server_that_dies_loses_nothing(story, commands, undisturbed, 
         assert tell(story, commands, place=place).entries == undisturbed.entries
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 def test_a_prefect_server_that_dies_loses_nothing(story, undisturbed, chance, tmp_path):
     place, port = story.place(), _free_port()

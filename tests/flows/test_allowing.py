@@ -29,6 +29,7 @@ from tasks.training_pool.phase_files import receipt_of
 from tests.conftest import allow, small_values
 from tests.flows.buying import retraining_values
 from tests.flows.watching import watch_values
+from tests.variants import quick_and_slow
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
 
@@ -110,12 +111,16 @@ START: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+QUICK = ["campaign", "public", "pate", "vote", "audit", "capc", "collect-labels", "watch"]
+
+
+@pytest.mark.slow
 def test_every_deployed_flow_is_tested_here():
     deployed = {one.flow for one in usual([WorkPool(name="gpu", limit=1)])}
     assert deployed == set(START) == set(ENTRYPOINTS)
 
 
-@pytest.mark.parametrize("flow_name", START)
+@pytest.mark.parametrize("flow_name", quick_and_slow(QUICK, START))
 def test_no_flow_starts_without_a_list(flow_name, owners_file):
     with pytest.raises(NotAllowed) as refused:
         run_deployed(flow_name, **START[flow_name]())
@@ -186,6 +191,7 @@ class Trap:
         return os.makedirs, (str(self.folder),)
 
 
+@pytest.mark.slow
 def test_a_stored_result_that_the_server_names_is_not_unpickled(owners_file, workplace):
     """A run that is over by the server's word is asked for its result, before any list is."""
     trap = workplace / "trap"

@@ -113,6 +113,7 @@ def test_the_numbers_that_are_named_do_work(place, settings):
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_spent_refuses_through_the_command(orchestrated, place, monkeypatch):
     """A verifier that lets too much pass, as if a bug were in it: the ledger still refuses."""
     from dataclasses import replace

@@ -91,6 +91,7 @@ def test_a_book_that_is_not_public_is_refused(book):
     assert "public: true" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("registered", ["pool.parquet", "validation.parquet"])
 def test_records_of_a_data_set_are_in_no_book(registered, book):
     """Those that models learn from, and those that they are judged on."""

@@ -123,6 +123,7 @@ def test_errors_are_one_sentence_and_code_2(called, orchestrated, workplace, arg
     assert said in sentence(called(*arguments))
 
 
+@pytest.mark.slow
 def test_init_writes_what_plan_can_read(called, workplace):
     assert called("init", "clinic").returncode == 0
     text = Path("clinic.yaml").read_text()
@@ -156,6 +157,7 @@ def campaign(dpal, workplace, mlflow_uri):
     return result
 
 
+@pytest.mark.slow
 def test_a_campaign_from_run_to_tampering(called, campaign):
     """One campaign, looked at with every reading command, then altered."""
     assert campaign.stdout.splitlines()[-1] == "artifacts/small"
@@ -225,6 +227,7 @@ def test_doctor_finds_what_is_missing(called, workplace, monkeypatch):
     assert "does not answer" in ill.stdout
 
 
+@pytest.mark.slow
 def test_a_dead_mlflow_server_is_found_before_anything_is_spent(called, orchestrated, workplace):
     write_config(workplace / "c.yaml", runtime__mlflow_uri="http://127.0.0.1:9")
     refused = called("run", "c.yaml")
@@ -248,6 +251,7 @@ def test_what_dvc_lacks_for_its_remote_is_found_before_anything_is_spent(
     assert "pip install dvc-oss" in " ".join(ill.stdout.split())
 
 
+@pytest.mark.slow
 def test_labels_are_delivered_from_anywhere(
     called, orchestrated, workplace, mlflow_uri, monkeypatch
 ):

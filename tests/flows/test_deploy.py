@@ -263,6 +263,7 @@ def test_what_a_wheel_deployed_is_removed_and_nothing_of_others(orchestrated):
             take_down(client)
 
 
+@pytest.mark.slow
 def test_looks_that_an_earlier_version_scheduled_are_taken_off_the_clock(orchestrated, workplace):
     """Else a run a minute would go on for ever beside the desk."""
     Path("watch.yaml").write_text(yaml.safe_dump(watch_values(name="clocked")))
@@ -286,6 +287,7 @@ def test_looks_that_an_earlier_version_scheduled_are_taken_off_the_clock(orchest
         take_down(client)
 
 
+@pytest.mark.slow
 def test_schedules_that_a_person_made_stay_and_are_told(orchestrated, workplace):
     """Those of the settings are replaced by what they say now, and stay off where they were."""
     file = workplace / "c.yaml"

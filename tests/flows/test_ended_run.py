@@ -39,6 +39,7 @@ def answers(waiting):
     return file
 
 
+@pytest.mark.slow
 def test_an_ended_campaign_takes_no_labels(waiting, answers):
     assert open_query(waiting) == waiting.phase(0)
     end(waiting)

@@ -33,6 +33,8 @@ from tests.flows.calling import call
 from tests.flows.leaks import counted, files_below, naming, planned_numbers, text_of, times_in
 from tests.flows.test_campaign import last_flow_run, runs_of
 
+pytestmark = pytest.mark.slow
+
 IDS = "patient-zq"
 FOLDER = "artifacts/unseen"
 READING = [("status",), ("report", FOLDER), ("ledger", "show", FOLDER),

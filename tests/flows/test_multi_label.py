@@ -130,7 +130,6 @@ def scene(tmp_path, monkeypatch):
     return tmp_path, train.take(rows[600:])
 
 
-@pytest.mark.slow
 def test_people_label_and_a_later_campaign_goes_on(scene):
     """Files of answers, a registered data set, and a second campaign on old and new records."""
     place, later = scene

@@ -106,6 +106,7 @@ def test_a_form_that_cannot_be_is_one_sentence(wrong):
 VOTE_ON = {**PUBLIC, "public": "public.parquet"}
 
 
+@pytest.mark.slow
 def test_teachers_and_questions_follow_from_the_records(workplace):
     write_blobs(workplace / "public.parquet", 200, seed=4, prefix="w")
     decided = parse_brief(VotingBrief, brief(**VOTE_ON))
@@ -181,6 +182,7 @@ def test_where_nobody_else_runs_it_it_runs_here_and_begun_it_keeps_its_settings(
     assert (again.schedule.initial, again.privacy.epsilon) == (60, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("orchestrated")
 def test_workers_get_it_once_and_the_owners_list_decides_first(workplace, monkeypatch):
     file = workplace / "owner" / "allow.yaml"

@@ -22,7 +22,7 @@ from tests.conftest import small_values, write_blobs, write_config
 from tests.flows import improving, voting
 from tests.flows.calling import Result, call, sentence
 
-pytestmark = pytest.mark.usefixtures("orchestrated")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("orchestrated")]
 
 LIMIT = RenyiFilter.fitted(8.0, 1e-4)
 FIRST = Path("artifacts/first")
@@ -102,7 +102,6 @@ def finish_first() -> Result:
     return done
 
 
-@pytest.mark.slow
 def test_a_campaign_whose_records_are_registered_goes_on_and_is_counted(clinic):
     assert run_first().returncode != 2
     held = [one for one in entries() if one.kind is EntryKind.HOLD]
@@ -218,7 +217,6 @@ def require_status() -> None:
             assert ("finished" in row.split()) is is_done(name), (name, row)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(one.__name__ for one in order))
 def test_in_whatever_order_the_limit_is_kept_and_nothing_is_stuck(clinic, order):
     for step in order:

@@ -89,6 +89,7 @@ def test_an_order_that_leaves_a_file_out_is_refused(order, campaign):
         take_inputs.fn(campaign, short)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_files_that_the_ledger_committed_are_taken_as_they_were():
     """And no file but those that the training reads: an order could replace any other."""

@@ -119,6 +119,7 @@ def test_teachers_parts_and_ballots_stay_inside():
     }
 
 
+@pytest.mark.slow
 def test_no_private_record_is_named_outside(prefect_home):
     secrets = [f"secret-{at:05d}" for at in range(240)]
     holders = naming(secrets, files_below(Path("artifacts"), prefect_home))
@@ -249,6 +250,7 @@ def test_what_dvc_lacks_for_its_remote_stops_it_before_anything_is_held(monkeypa
     assert entries("pushed") == []
 
 
+@pytest.mark.slow
 def test_a_campaign_that_cannot_have_their_labels_starts_nothing():
     for changes, says in (
         ({"data": {"pool": "private.parquet", "validation": "validation.parquet"}},

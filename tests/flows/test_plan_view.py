@@ -94,8 +94,14 @@ def test_a_sweep_plans_as_plan_does(workplace, mlflow_uri):
     ("swept", "said"),
     [
         ("privacy.delta=1e-5,1e-4", "epsilon 4, delta differs, adjacency zero_out"),
-        ("privacy.epsilon=2,4", "epsilon differs, delta 0.0001"),
-        ("privacy.adjacency=zero_out,replace_one", "adjacency differs, unit record"),
+        pytest.param(
+            "privacy.epsilon=2,4", "epsilon differs, delta 0.0001", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "privacy.adjacency=zero_out,replace_one",
+            "adjacency differs, unit record",
+            marks=pytest.mark.slow,
+        ),
         ("schedule.epochs_per_phase=1,2", "epsilon 4 at delta 0.0001"),
     ],
     ids=["delta", "epsilon", "adjacency", "none of them"],

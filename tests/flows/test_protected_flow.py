@@ -30,7 +30,7 @@ from tests.flows.leaks import files_below, naming
 from tests.flows.test_campaign import last_flow_run, runs_of
 from tests.runs.test_protected_validation import RECORDS, mislabel
 
-pytestmark = pytest.mark.usefixtures("orchestrated")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("orchestrated")]
 
 SETTINGS: dict[str, Any] = {
     "name": "guarded",
@@ -165,7 +165,6 @@ def held_out() -> list[str]:
     return read_ids(open_validation(parse_config(small_values(**SETTINGS))))
 
 
-@pytest.mark.slow
 def test_commands_say_what_it_costs_and_how_precise_it_is(place, monkeypatch):
     monkeypatch.chdir(place)
     Path("guarded.yaml").write_text(json.dumps(small_values(**SETTINGS)), encoding="utf-8")

@@ -20,6 +20,8 @@ from dpal.runs.released_phase import released_weights
 from tests.conftest import flows_at, write_blobs, write_config
 from tests.flows.calling import call, sentence
 
+pytestmark = pytest.mark.slow
+
 SCHEDULE = {"initial": 100, "queries": [40], "batch_size": 50, "epochs_per_phase": 2}
 SETTINGS: dict[str, dict[str, Any]] = {
     "data": {"pool": "pool", "validation": "validation.parquet", "dataset": "clinic"},
@@ -131,7 +133,6 @@ def test_both_runs_are_one_history_in_mlflow(place):
     assert Path(mlflow.artifacts.download_artifacts(figure)).stat().st_size > 1000
 
 
-@pytest.mark.slow
 def test_running_a_finished_rerun_again_changes_nothing():
     before = shown()
     again = call("run", "second.yaml")
@@ -139,7 +140,6 @@ def test_running_a_finished_rerun_again_changes_nothing():
     assert shown() == before
 
 
-@pytest.mark.slow
 def test_nothing_useful_left_is_refused_with_the_numbers():
     write_config(Path("third.yaml"), name="third", privacy=privacy(8.0), **SETTINGS)
     said = sentence(call("plan", "third.yaml"))
@@ -148,7 +148,6 @@ def test_nothing_useful_left_is_refused_with_the_numbers():
     assert "taken by second; set privacy.epsilon to" in said
 
 
-@pytest.mark.slow
 def test_the_epsilon_that_the_refusal_names_is_accepted():
     write_config(Path("third.yaml"), name="third", privacy=privacy(8.0), **SETTINGS)
     said = sentence(call("plan", "third.yaml"))
@@ -233,7 +232,6 @@ def test_registered_records_are_no_validation_set():
     assert "holds records" in sentence(call("plan", "sixth.yaml"))
 
 
-@pytest.mark.slow
 def test_a_campaign_that_is_ended_early_is_certified_for_what_it_released(monkeypatch):
     """Stopped after its first phase, as a person might; what it held and did not use is free."""
     settings = {**SETTINGS, "schedule": {**SCHEDULE, "queries": [40, 40]}}
@@ -263,7 +261,6 @@ def _stop_in(name: str):
     return merge
 
 
-@pytest.mark.slow
 def test_where_people_are_protected_one_record_of_each_takes_part(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_blobs(tmp_path / "records.parquet", 600, seed=1)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.conftest import write_blobs, write_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def deployed(dpal, tmp_path_factory):

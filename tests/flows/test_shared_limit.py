@@ -102,6 +102,7 @@ def share_of(ensemble: Ensemble) -> Amount:
     return ensemble.data.shares[0].amount
 
 
+@pytest.mark.slow
 def test_accounts_of_votes_never_hold_more_than_the_limit_together():
     """One by one until one does not fit; each is held as it was planned, and again the same."""
     register(epsilon=6)

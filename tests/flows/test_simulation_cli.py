@@ -152,9 +152,10 @@ def test_a_rehearsal_on_public_data(place):
         (["--public", "--methods", "random,"], "has ''; choose of random, paper, visible"),
         (["--public", "--long-tail", "0"], "--long-tail is 0"),
         (["--public", "--long-tail", "nan"], "--long-tail is nan"),
-        (
+        pytest.param(
             ["--public", "--methods", "hidden", "--set", "schedule.queries=[20]"],
             "for 20 labels",
+            marks=pytest.mark.slow,
         ),
         (["--public", "--runs", "0"], "Invalid value for '--runs'"),
         (["--public", "--set", "privacy.epsilon=0"], "privacy.epsilon is 0 but should be greater"),

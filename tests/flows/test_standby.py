@@ -155,12 +155,14 @@ def test_a_relative_path_is_looked_up_in_the_folder_that_a_run_works_in(place):
     assert str(place / "work" / "here") in seen["path"]
 
 
+@pytest.mark.slow
 def test_its_exit_code_is_the_runs(place, standing):
     told = order(place, environment=environment(place, PREFECT__CODE="7"))
     seen_by(standing, told)
     assert standing.returncode == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["ahead", "slow"])
 def test_it_ends_silently_with_whoever_started_it(place, module):
     """kill -9: nobody is left to say so, but the pipe ends; also while it imports something."""

@@ -110,6 +110,7 @@ def test_stillness_counts_what_was_looked_at():
     assert stillness.seconds == 11
 
 
+@pytest.mark.slow
 def test_a_server_that_computes_is_waited_for_and_spoken_of(serving, monkeypatch):
     monkeypatch.setattr(temporary_server, "_SAY_SECONDS", 0.4)
     lines: list[str] = []
@@ -136,6 +137,7 @@ def test_a_server_that_refuses_is_given_up(serving):
         serving(ANSWERING.format(status=503)).wait_until_ready(print)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent",
     [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.timing])],

@@ -206,6 +206,7 @@ def test_scores_are_cut_at_a_public_number():
         assert np.array_equal(counted.unpacked(), ballots(5) if name == "low" else 0 * ballots(5))
 
 
+@pytest.mark.slow
 def test_classes_are_counted_by_gnmax():
     chosen = np.random.default_rng(1).integers(0, 3, (15, 1)) * np.ones((1, 120), dtype=int)
     file = write_ballots("classes.parquet", chosen, column="class", names=("a", "b", "c"))

@@ -147,7 +147,6 @@ def test_what_cannot_fit_is_refused_with_the_numbers(mlflow_uri):
     assert "stays refused" in call("watch", "watch.yaml", "--once").stderr
 
 
-@pytest.mark.slow
 def test_a_refused_campaign_starts_once_its_owner_allows_more(mlflow_uri):
     test_what_cannot_fit_is_refused_with_the_numbers(mlflow_uri)
     call("data", "limit", "clinic", "--epsilon", "12", "--reason", "board, May 3")

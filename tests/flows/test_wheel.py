@@ -47,6 +47,7 @@ def copy(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_module_is_renamed_wherever_it_is_named(copy):
     for path in (copy / "dpal").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

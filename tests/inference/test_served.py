@@ -45,7 +45,7 @@ print(served.BundledModel(folder / "artifacts").answer(records).to_json())
 """
 
 
-@pytest.fixture(scope="module", params=MAKERS)
+@pytest.fixture(scope="module", params=quick_and_slow(["table"], MAKERS))
 def kept(request, tmp_path_factory):
     return MAKERS[request.param](tmp_path_factory.mktemp(request.param))
 
@@ -140,7 +140,7 @@ def test_nothing_in_it_names_a_place_or_needs_what_no_index_has(kept):
     assert about["metadata"]["class_names"] == list(open_model(kept.run).class_names)
 
 
-@pytest.mark.parametrize("kept", quick_and_slow(["texts"], MAKERS), indirect=True)
+@pytest.mark.parametrize("kept", quick_and_slow(["table"], MAKERS), indirect=True)
 def test_it_answers_where_everything_else_is_blocked(kept, tmp_path):
     records = tmp_path / "records.pickle"
     kept.records.to_pickle(records)

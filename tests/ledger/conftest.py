@@ -17,6 +17,21 @@ from tests.ledger.raw import fill
 from tests.postgres import postgres, postgres_server  # noqa: F401
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests that are not asked for are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test with many variants, all but one of those on Postgres are slow."""
+    seen = set()
+    for item in items:
+        variant = getattr(item, "callspec", None)
+        if variant is None or variant.params.get("place") != "postgres":
+            continue
+        test = item.nodeid.partition("[")[0]
+        if test in seen:
+            item.add_marker(pytest.mark.slow)
+        elif item.get_closest_marker("slow") is None:
+            seen.add(test)
+
+
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[CampaignLedger]:
     folder = tmp_path / "planned"

@@ -68,6 +68,7 @@ def test_a_proven_loss_must_be_named_to_be_adopted(opened, filled, place, findin
     filled.verified()
 
 
+@pytest.mark.slow
 def test_what_had_begun_does_not_go_on_after_a_loss(opened, place, tmp_path):
     """Its lost releases would be drawn again, and charged once."""
     store = opened()

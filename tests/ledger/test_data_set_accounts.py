@@ -129,6 +129,7 @@ def test_a_campaign_that_released_nothing_leaves_no_trace_in_the_budget(owner):
     assert owner.blocks[0].is_untouched
 
 
+@pytest.mark.slow
 def test_a_finished_campaign_gives_nothing_back(owner):
     certified = owner.plan()
     with lock_folder(owner.root / "first"):

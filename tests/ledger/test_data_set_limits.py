@@ -36,6 +36,7 @@ def louder(plan: Plan, phase: int, noise: float) -> Plan:
     return Plan(plan.spec, tuple(phases))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_what_the_ledger_adds_up_is_what_was_certified(ledger, mode):
     """Events go through JSON and back, and nothing is lost on the way."""

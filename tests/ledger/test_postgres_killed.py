@@ -19,6 +19,8 @@ from dpal.ledger.release_protocol import CampaignLedger
 from tests.ledger.raw import fill
 from tests.ledger.releasing import PLAN, Drawing, hold, settle
 
+pytestmark = pytest.mark.slow
+
 
 class Server:
     """A Postgres of its own that may be killed with everything it started, and started again."""
@@ -157,7 +159,6 @@ def test_a_campaign_goes_on_after_its_server_was_killed(server, tmp_path, name, 
     assert try_step(server, tmp_path / "planned", name, at)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hold", "reserve", "settle", "end"])
 def test_the_server_may_be_killed_at_any_statement(server, tmp_path, name):
     at = 1

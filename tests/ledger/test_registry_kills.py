@@ -54,7 +54,9 @@ def register() -> None:
         registry.add("clinic", source)
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "before", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["before", "after"]
+)
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_killed_it_is_done_by_doing_it_again(tmp_path, monkeypatch, forked, step, before):
     monkeypatch.chdir(tmp_path)

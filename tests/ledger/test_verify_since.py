@@ -125,11 +125,11 @@ CHANGES: dict[str, dict[str, Any]] = {
 ALTERED = list(product(CHANGES, ["kept", "entry", "forged"], [False, True], [False, True]))
 
 
-# Of four ways each change is made to fit, two are in the default suite: the chain, or the ledger
-# opened anew.
+# Of four ways each change is made to fit, one is in the default suite: in turn the ledger opened
+# anew, and the chain.
 @pytest.mark.parametrize(
     ("changed", "topics", "chain", "anew"),
-    quick_and_slow([one for one in ALTERED if one[2] != one[3]], ALTERED),
+    quick_and_slow([one for at, one in enumerate(ALTERED) if at % 4 == 1 + at // 4 % 2], ALTERED),
 )
 def test_an_entry_of_whoever_spends_is_not_altered_unseen(
     spent, opened, place, changed, topics, chain, anew

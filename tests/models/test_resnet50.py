@@ -73,6 +73,7 @@ def test_logits_follow_the_paper(shape):
     assert_follows(by_hand, spec_of(NAME, shape))
 
 
+@pytest.mark.slow
 def test_every_record_is_on_its_own_and_every_parameter_trains():
     model, inputs = build_model(spec_of(NAME)), images(2)
     assert_records_apart(model, inputs)
@@ -80,5 +81,6 @@ def test_every_record_is_on_its_own_and_every_parameter_trains():
     assert_mc_dropout(model, inputs)
 
 
+@pytest.mark.slow
 def test_units_drop_before_the_classifier():
     assert_own_dropout(NAME)

@@ -40,6 +40,7 @@ def test_it_is_one_short_file():
     assert len(FILE.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_a_campaign_plans_trains_saves_and_scores_it(workplace):
     file = workplace / "toy.yaml"

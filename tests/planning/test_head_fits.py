@@ -79,6 +79,7 @@ def test_the_noise_is_that_of_one_gaussian_release_and_no_smaller():
     assert epsilon(0.999 * noise) > target.epsilon
 
 
+@pytest.mark.slow
 def test_phases_and_schedules_that_decide_steps_decide_nothing():
     one = certified_plan(fitted("random", queries=())).plan
     three = certified_plan(fitted("random", batch_size=17, epochs=99)).plan

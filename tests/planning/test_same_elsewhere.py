@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.certify_campaign import certified_plan
 from tests.planning.specs import campaign
+
+pytestmark = pytest.mark.slow
 
 AGAIN = """
 from tests.planning.test_same_elsewhere import digest

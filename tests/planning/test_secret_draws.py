@@ -45,10 +45,11 @@ def noise(certified: CertifiedPlan) -> float:
     return certified.plan.phases[0].training.noise_multiplier
 
 
-@pytest.mark.parametrize("strategy", quick_and_slow([Strategy.NOISE_REDUCTION], Strategy))
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize(
     "acquisition",
-    quick_and_slow([Acquisition.RANDOM], [Acquisition.RANDOM, Acquisition.MARGIN]),
+    [Acquisition.RANDOM, Acquisition.MARGIN],
 )
 def test_it_takes_less_noise_for_the_same_promise(strategy, acquisition):
     spec = hidden(strategy=strategy, acquisition=acquisition)
@@ -92,6 +93,7 @@ def test_seldom_draws_at_a_small_epsilon_are_certified_by_both(labels, epsilon):
     assert certified.epsilon_oracle <= epsilon + 5e-3
 
 
+@pytest.mark.slow
 def test_chance_cohorts_toss_coins_and_gates_stay_gates():
     steps = [phase.selection for phase in planned(hidden()).plan.phases]
     assert [type(step) for step in steps] == [SecretRandomDraw, HiddenGate, HiddenGate]

@@ -45,7 +45,6 @@ MODES = {
 NAIVE, STEPS = Strategy.NAIVE, Strategy.STEP_AMPLIFICATION
 QUICK = [
     ("open draws", STEPS),
-    ("secret draw and gates", NAIVE),
     ("answers", NAIVE),
     ("noisy scores", NAIVE),
 ]
@@ -165,6 +164,7 @@ def test_what_cannot_be_proven_is_refused(changes, reason):
     assert reason in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_replace_one_without_secrets_is_planned():
     certified = planned(spec(adjacency=Adjacency.REPLACE_ONE))
     assert 5.9 < certified.epsilon_pld <= 6.0
@@ -183,6 +183,7 @@ def test_it_is_explained(way):
     assert numbers["epsilon"] == certified.cohorts[-1].spent.epsilon_pld
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1_200, 3_000])
 def test_those_put_aside_are_promised_as_much(candidates):
     """What the last phase alone tells of them: dp-accounting's optimistic loss, a lower bound."""

@@ -98,9 +98,10 @@ def test_selections_may_take_most_of_the_budget(share):
     assert spent["3"] > 7.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
-    [Strategy.STEP_AMPLIFICATION, pytest.param(Strategy.NOISE_REDUCTION, marks=pytest.mark.slow)],
+    [Strategy.STEP_AMPLIFICATION, Strategy.NOISE_REDUCTION],
 )
 def test_answers_of_half_the_pool_are_planned_for_in_both_directions(strategy):
     """The last query asks half of who is left: a blank record's no is then the dear answer.

@@ -47,6 +47,7 @@ def test_a_new_account_is_charged_by_answers(tmp_path: Path) -> None:
     assert charged_by_answers(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_answers_need_less_noise_for_the_same_promise() -> None:
     spec = replace(SPEC, rule=replace(RULE, by_answers=True))
     assert least_sigma(spec, 20) < 0.9 * least_sigma(SPEC, 20)

@@ -31,6 +31,8 @@ from dpal.runs.predict import open_model, predict
 from dpal.runs.released_phase import released_figures, released_weights
 from tests.features.library_models import write_picture_model
 
+pytestmark = pytest.mark.slow
+
 ROWS, HELD_OUT = 700, 175
 
 
@@ -139,7 +141,6 @@ print(json.dumps(answer.probabilities.tolist()))
 """
 
 
-@pytest.mark.slow
 def test_what_is_beside_a_served_model_is_all_that_it_needs(finished, tmp_path):
     """In a process that never imports dpal."""
     folder, _ = finished

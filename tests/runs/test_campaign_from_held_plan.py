@@ -203,6 +203,7 @@ def test_a_plan_that_the_ledger_does_not_hold_goes_the_whole_way():
     assert held_campaign(config()) is None
 
 
+@pytest.mark.slow
 def test_a_plan_of_another_ledger_goes_the_whole_way():
     held()
     there = held(runtime__artifacts="elsewhere", privacy={"selection": "visible", "epsilon": 5.0})

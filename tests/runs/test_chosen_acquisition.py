@@ -53,6 +53,7 @@ def auto(small):
     return config
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rehearsals")
 def test_a_choice_is_recorded_before_anything_is_held_and_stays(auto, monkeypatch):
     config = auto()

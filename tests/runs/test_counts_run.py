@@ -108,6 +108,7 @@ def test_any_student_of_shares_or_answers_runs(kind):
     assert read_released_counts(plan_ensemble(answers).account.released_file(1)) is None
 
 
+@pytest.mark.slow
 def test_killed_with_counts_written_it_goes_on_with_the_same_ones(forked):
     values = settings("killed", voting=COUNTS, student=LEAST_SQUARES)
     kill_voting("released.parquet", values, forked)

@@ -159,6 +159,7 @@ print('loaded:', *{'prefect', 'mlflow', 'dvc'} & set(sys.modules))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_a_campaign_takes_no_orchestrator():
     write_config(Path("small.yaml"), schedule__queries=[])

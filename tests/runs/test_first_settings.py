@@ -174,6 +174,7 @@ def test_nothing_can_be_held_out_of_what_has_no_labels(tmp_path):
         look_at(path)
 
 
+@pytest.mark.slow
 def test_labels_that_are_many_are_bought_where_the_model_is_unsure(tmp_path):
     _, config = written(pictures(tmp_path / "p.parquet", 2800, size=9), labels=600)
     assert (config.schedule.initial, config.schedule.queries) == (360, [120, 120])

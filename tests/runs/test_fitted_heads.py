@@ -65,7 +65,7 @@ def reserved() -> list[str | None]:
 
 
 FITS = list(product(("least_squares", "prototypes"), WAYS))
-QUICK = [("least_squares", "visible"), ("prototypes", "hidden")]
+QUICK = [("least_squares", "visible")]
 
 
 @pytest.mark.parametrize(("method", "way"), quick_and_slow(QUICK, FITS))
@@ -173,6 +173,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerEvidenc
         yield evidence_from(json.loads(folder.certificate.read_text(encoding="utf-8")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", ["none", "more noise", "other cohort", "left out", "as steps"])
 def test_what_a_fit_costs_cannot_be_left_out_of_a_certificate(finished, edit):
     """The plan fits each cohort once; held releases have to charge each of them in full."""
@@ -212,6 +213,7 @@ def test_an_audit_says_that_there_are_no_steps_to_attack(workplace):
         audit_campaign(prepare(settings()), Effort(canaries=10, most_steps=1))
 
 
+@pytest.mark.slow
 def test_several_labels_some_of_them_unknown_are_fitted(workplace):
     rng = np.random.default_rng(0)
     for name, rows in (("pool", 800), ("validation", 300)):

@@ -36,7 +36,6 @@ from dpal.runs.manage_data_sets import add_block, register_data_set
 from dpal.runs.prepare_campaign import prepare
 from dpal.training.dp_sgd import PrivateGradient
 from tests.conftest import having, nothing_released, write_blobs
-from tests.variants import quick_and_slow
 
 LEDGER = Path("artifacts/ledger.sqlite")
 PERSONS = 400
@@ -89,7 +88,8 @@ def owners(*files: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["hidden"], MODES))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_whole_persons_of_a_data_set_are_labeled_and_trained_on(clinic, small, mode, monkeypatch):
     """Of two blocks; a record with a content of the other block takes part in nothing."""
     register()

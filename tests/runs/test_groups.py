@@ -114,6 +114,7 @@ def test_whole_persons_are_selected_labeled_and_trained_on(persons, small, mode,
     assert "group" in folder.report.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_labels_may_be_bought_of_some_records_of_each(persons, small):
     folder = dpal.run(small(**grouped("visible", **OPEN_DRAW, schedule__group_labels=2)))
     whose, labeled = owners(), labels_of(folder.phase(1).pool)
@@ -153,6 +154,7 @@ def test_everybody_trains_at_the_end_with_all_records(persons, small):
     assert (cohort_column(folder.phase(2).pool) >= 0).all()
 
 
+@pytest.mark.slow
 def test_the_plan_says_who_is_protected_and_how(persons, small):
     explained = dpal.plan(small(**grouped()))
     assert explained.summary()["groups"]["column"] == "person"
@@ -259,6 +261,7 @@ def with_persons(file: str, names: list[str]) -> None:
     pq.write_table(table.append_column("person", pa.array(names)), file)
 
 
+@pytest.mark.slow
 def test_a_protected_validation_set_is_measured_and_charged_by_persons(held_out, small):
     config = small(**grouped("random", validation=PROTECTED, schedule__queries=[40]))
     folder = dpal.run(config)

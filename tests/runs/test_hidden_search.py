@@ -22,7 +22,8 @@ from dpal.planning.selection_steps import HiddenGate
 from dpal.runs import select_records
 from dpal.runs.prepare_campaign import prepare
 from tests.conftest import small_values, write_blobs
-from tests.variants import quick_and_slow
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = {
     "name": "unseen",
@@ -82,7 +83,6 @@ def test_a_query_aims_by_what_was_released_and_keeps_the_cap_of_all(ended):
     assert not gone[0] & gone[1]
 
 
-@pytest.mark.slow
 def test_pool_and_validation_set_in_one_file(config, monkeypatch):
     """A gate reads the validation set's rows alone: the file has more."""
     parts = [("pool", "train"), ("validation", "test"), ("validation", "neither")]
@@ -102,7 +102,7 @@ def test_pool_and_validation_set_in_one_file(config, monkeypatch):
     assert second.public_scores.size == 300 - len(passed)
 
 
-@pytest.mark.parametrize("drawn", quick_and_slow([40], [None, 40, 260]))
+@pytest.mark.parametrize("drawn", [None, 40, 260])
 def test_no_query_is_told_how_many_secret_coins_drew_or_left_as_candidates(
     config, monkeypatch, drawn
 ):

@@ -24,7 +24,8 @@ from dpal.privacy import Adjacency, Unit
 from dpal.runs.labelers import NamedLabeler
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.manage_data_sets import register_data_set
-from tests.variants import quick_and_slow
+
+pytestmark = pytest.mark.slow
 
 MODES: dict[str, dict[str, Any]] = {
     "at random": {"privacy": {"selection": "visible"}, "acquisition": "random"},
@@ -68,7 +69,7 @@ def clinic(workplace, monkeypatch):
     return np.array(pq.read_table("pool.parquet", columns=["id"])["id"].to_pylist())
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["at random", "by answers"], MODES))
+@pytest.mark.parametrize("mode", MODES)
 def test_who_was_skipped_is_not_asked_about_where_ids_are_seen(clinic, small, mode):
     """Whoever was asked about a second time would be known as somebody whom people skipped."""
     shared = {"labeler__kind": "skipping", "data__dataset": "clinic", **MODES[mode]}

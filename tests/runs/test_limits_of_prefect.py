@@ -7,6 +7,8 @@ import pytest
 from dpal.runs.kinds import KINDS
 from tests.forked import Forks
 
+pytestmark = pytest.mark.slow
+
 FLOWS = [
     *(kind.entrypoint.rpartition(".")[0] for kind in KINDS.values()),
     "flows.audit",

@@ -49,6 +49,7 @@ def test_noise_moves_logits_as_far_as_was_asked_for(task):
     assert np.std(weights @ record) == pytest.approx(1.5, rel=0.15)
 
 
+@pytest.mark.slow
 def test_more_labels_and_less_noise_allow_for_larger_steps():
     rates = [
         linear_rates(plan, width=WIDTH, momentum=0.9, logit_noise=1.0)

@@ -161,6 +161,7 @@ dpal.run(config("killed"))
 """
 
 
+@pytest.mark.slow
 def test_killed_it_casts_and_draws_nothing_twice(forked):
     released = Path("artifacts/killed/votes-1/released.parquet")
     for moment in MOMENTS:
@@ -172,6 +173,7 @@ def test_killed_it_casts_and_draws_nothing_twice(forked):
     assert releases("killed") == releases("killed", EntryKind.COMMIT) == ["votes/1"]
 
 
+@pytest.mark.slow
 def test_votes_that_are_lost_after_they_were_reserved_end_the_run(forked):
     died = forked.run(killed_as_written("released.parquet", RUN))
     assert died.returncode == -signal.SIGKILL, died.stderr

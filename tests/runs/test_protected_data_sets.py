@@ -322,7 +322,8 @@ def test_records_that_join_while_a_campaign_is_planned(held_out, small):
         hold_budget(campaign)
 
 
-@pytest.mark.parametrize("group", quick_and_slow(["person"], [None, "person"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [None, "person"])
 def test_figures_take_nothing_of_a_blocks_share(held_out, small, group, monkeypatch):
     """However dear they are: the block holds, and is charged in the end, the same without them."""
     taken = []

@@ -219,6 +219,7 @@ dpal.run(parse_config(values))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("here", ["drawing", "committing"])
 def test_a_run_that_is_killed_while_it_measures_draws_what_was_reserved_once(
     workplace, forked, here

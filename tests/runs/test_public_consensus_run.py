@@ -131,6 +131,7 @@ def test_it_is_reserved_before_it_is_drawn(monkeypatch):
     assert seen == [["votes/1"]]
 
 
+@pytest.mark.slow
 def test_killed_as_answers_are_written_it_goes_on_with_the_same_ones(forked):
     kill_voting("released.parquet", values("killed"), forked)
     written = Path("artifacts/killed/votes-1/released.parquet").read_bytes()
@@ -166,6 +167,7 @@ def test_the_public_model_is_the_same_again_and_no_teacher():
     assert ensemble.teacher_file(0).read_bytes() != first
 
 
+@pytest.mark.slow
 def test_an_account_of_votes_is_no_account_of_objections():
     dpal.run(asked("votes", voting={"queries": 80}))
     held = entries("votes")

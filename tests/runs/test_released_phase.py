@@ -143,6 +143,7 @@ def test_what_was_released_stays_released_when_settings_change(finished: Campaig
     assert (released_phase(folder), folder.certificate.read_bytes()) == (BEST, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_a_campaign_of_an_earlier_version_keeps_its_last_model() -> None:
     folder = dpal.run(worsening(release="last"), labeler=Misled())
@@ -158,6 +159,7 @@ def test_a_campaign_of_an_earlier_version_keeps_its_last_model() -> None:
     assert released_phase(folder) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_a_flat_curve_ends_the_campaign_and_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
     register()
@@ -194,6 +196,7 @@ def test_a_flat_curve_ends_the_campaign_and_gives_back(monkeypatch: pytest.Monke
         find_earlier(follows)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_all_that_a_stopped_campaign_could_release_counts_in_its_total() -> None:
     settings = stopping()

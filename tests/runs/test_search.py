@@ -309,7 +309,8 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["replace one"], MODES))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_plans_spend_the_promise_with_a_search_as_without(mode):
     """The noise grows by what trials cost: no more, no less."""
     asked = {"privacy__epsilon": 8.0, **MODES[mode]}
@@ -330,6 +331,7 @@ def test_plans_spend_the_promise_with_a_search_as_without(mode):
     )
 
 
+@pytest.mark.slow
 def test_the_explanation_says_what_the_search_costs():
     plan = certified_plan(small_spec(2000, search=SEARCH, acquisition="random"))
     (remark,) = [one for one in explain_campaign(plan) if "noise_multiplier" in one.numbers

@@ -27,7 +27,6 @@ from dpal.privacy import Adjacency, Unit
 from dpal.runs import labeling
 from dpal.runs.manage_data_sets import register_data_set
 from tests.conftest import CLASSES, small_values, write_blobs
-from tests.variants import quick_and_slow
 
 QUERIES: dict[str, Any] = {"schedule__queries": [200]}
 MODES: dict[str, dict[str, Any]] = {
@@ -46,7 +45,8 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-@pytest.mark.parametrize("mode", quick_and_slow(["visible queries"], MODES))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_everybody_trains_and_the_certificate_holds(workplace, small, mode):
     config = small(self_training={"epochs": 2}, **QUERIES, **MODES[mode])
     folder = dpal.run(config)
@@ -155,6 +155,7 @@ def registered(**limits: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_persons_with_several_records_train_by_one_of_them(workplace, small):
     table = pq.read_table("pool.parquet")
     people = [f"person-{row % 450}" for row in range(table.num_rows)]

@@ -38,7 +38,6 @@ from dpal.runs.sites_parties import answer_of
 from dpal.runs.sites_vote_account import open_sites_vote
 from tests.capc.parties import staged
 from tests.capc.together import hold_vote, random_models, terms_of
-from tests.variants import quick_and_slow
 
 TERMS = terms_of(4, labels=3, features=8, queries=5, sigma=9.0, batches=3, epsilon=20.0)
 ASKED = np.random.default_rng(2).integers(-128, 128, (5, 8), dtype=np.int8)
@@ -95,7 +94,8 @@ def test_a_batch_that_is_still_open_leaves_the_certificate_as_it_was(runtime):
     assert not any_failed(verify_certificate(read_certificate(text)))
 
 
-@pytest.mark.parametrize("colluding", quick_and_slow([1], [0, 1]))
+@pytest.mark.slow
+@pytest.mark.parametrize("colluding", [0, 1])
 def test_an_account_of_scaled_ballots_is_certified_and_verified(runtime, colluding):
     terms = replace(
         TERMS, mechanism=Mechanism.TAU_L2, limit=1.2, labels=6, colluding=colluding, epsilon=30.0
@@ -216,6 +216,7 @@ def test_what_more_colluding_sites_would_cost():
     assert costs[2] == pytest.approx(certified_account("v", terms).epsilon, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_of_scaled_ballots_more_noise_than_is_known_has_no_cost():
     """All sites have more of it than those that are counted on."""
     terms = terms_of(100, labels=3, queries=1, sigma=50.0, colluding=40, batches=1,

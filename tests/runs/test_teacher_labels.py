@@ -22,6 +22,8 @@ from tests.flows.test_texts import TEXT, write_texts
 from tests.flows.voting import entries, settings
 from tests.models.tiny_bert import write_folder
 
+pytestmark = pytest.mark.slow
+
 TEACHERS = {"kind": "teachers", "teachers": "votes"}
 VOTING = {"queries": 20, "blocks": 6, "block_size": 60}
 PRIVACY = {"epsilon": 30.0, "delta": 1e-4}

@@ -111,7 +111,9 @@ def _classes():
         pq.write_table(table.set_column(at, "label", pa.array(labels)), name)
 
 
-@pytest.mark.parametrize("alone", [False, True], ids=["side by side", "alone"])
+@pytest.mark.parametrize(
+    "alone", [pytest.param(False, marks=pytest.mark.slow), True], ids=["side by side", "alone"]
+)
 @pytest.mark.usefixtures("_classes")
 def test_a_record_with_which_nobody_can_learn_ends_no_run(alone, monkeypatch, small_blocks):
     """Whether a run fails is seen by everybody, and is in no account."""
@@ -157,6 +159,7 @@ teachers.train_teachers(ensemble)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("done", [0, 6, COUNT - 1])
 def test_killed_they_go_on_with_the_same_copy_and_become_the_same(done, small_blocks, forked):
     undisturbed = planned("undisturbed", **GROUPS)

@@ -116,6 +116,7 @@ def test_it_has_every_command(place, call):
     assert "champion of dpal-toy" in promoted
 
 
+@pytest.mark.slow
 def test_it_is_deployed_and_watched_over(place, call, prefect_api):
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_URL, temporary_settings

@@ -96,6 +96,7 @@ BY_HAND: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_campaign_is_what_it_would_be_on_two_files(folder):
     """Records, epsilons of every cohort, noise: all but the words for it."""
     split_by_hand()
@@ -209,6 +210,7 @@ dpal.run(parse_config(json.loads(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_a_campaign_that_was_killed_goes_on_with_the_same_parts(workplace, forked):
     about = values(**ALONE)
     assert forked.run(KILLED, json.dumps(about)).returncode == -signal.SIGKILL

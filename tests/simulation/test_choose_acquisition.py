@@ -134,6 +134,7 @@ def test_the_same_records_give_the_same_answer_and_leave_nothing_that_repeats():
     assert torch.equal(torch.rand(4), expected)
 
 
+@pytest.mark.slow
 def test_each_acquisition_has_its_own_plan_under_the_same_promise(monkeypatch):
     """Random selection needs less noise with secret coins, and is rehearsed with less."""
     spec = campaign(privacy={"selection": "hidden", "secret_draw": True, "epsilon": 3})

@@ -114,6 +114,7 @@ def worlds(gain: float, *, count: int = 2000, runs: int = 5, ways: int = 4):
         yield compare_with_reference(figures, "random")
 
 
+@pytest.mark.slow
 def test_a_table_of_nothing_tells_of_something_in_one_table_of_twenty():
     """At most 5 % of tables; 2,000 tables: above 6.5 % is 3 standard errors, chance 0.1 %.
 

@@ -103,6 +103,7 @@ def test_the_papers_clip_is_no_part_of_the_judgement():
             assert phase.quality.hits < 0.4
 
 
+@pytest.mark.slow
 def test_hits_are_of_all_unlabeled_records_and_not_of_candidates():
     spec = small_spec(strategy="naive", acquisition=LEAST.value, schedule__queries=[60, 60],
                       privacy={"selection": "hidden", "candidates": 260})  # fmt: skip

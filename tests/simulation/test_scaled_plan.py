@@ -29,6 +29,7 @@ def plans():
     return {selection: planned(selection) for selection in ("hidden", "visible", "paper")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", ["hidden", "visible", "paper"])
 def test_a_mean_gradient_is_as_noisy_as_in_the_plan(plans, selection):
     plan = plans[selection]

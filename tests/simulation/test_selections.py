@@ -86,6 +86,7 @@ def of_candidates() -> CampaignSpec:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_hidden_selection_finds_no_more_than_its_candidates():
     """Hits are of all unlabeled records: as many as the plan expects, and no rarer choice."""
     spec = of_candidates()

@@ -280,6 +280,7 @@ def test_a_campaign_that_was_killed_goes_on_from_the_store(s3, workplace):  # no
     require_sound(folder, Path("artifacts/ledger.sqlite"))
 
 
+@pytest.mark.slow
 def test_a_pool_that_changed_between_two_runs_is_refused(s3, workplace):  # noqa: F811
     in_row_groups(workplace / "pool.parquet", 150)
     values = moved(small_values(labeler={"kind": "file"}), s3, workplace)

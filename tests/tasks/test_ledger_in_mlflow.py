@@ -20,6 +20,8 @@ from tasks.tracking.campaign_runs import track_ledger, track_phase, tracked_to_i
 from tasks.tracking.mlflow_ledger import SPENT
 from tests.conftest import small_values
 
+pytestmark = pytest.mark.slow
+
 SCHEDULE = {"initial": 100, "queries": [40], "batch_size": 50, "epochs_per_phase": 1}
 
 

@@ -115,6 +115,7 @@ def test_a_campaign_on_digits_from_start_to_certificate(to_a_file):
     assert len([file for file in last["outputs"] if file["name"].endswith(".safetensors")]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("orchestrated")
 def test_no_record_and_no_moment_is_told(to_a_file, small):
     run_campaign(small(schedule=SHORT))

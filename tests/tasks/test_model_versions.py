@@ -26,6 +26,8 @@ from tasks.write_reports import write_report
 from tests.conftest import CLASSES, small_values, write_blobs
 from tests.flows.calling import call
 
+pytestmark = pytest.mark.slow
+
 NAME = "dpal-clinic"
 SCHEDULE = {"initial": 100, "queries": [], "batch_size": 50, "epochs_per_phase": 3}
 RULE = {"line": "clinic", "champion": "not_worse", "most_loss": 0.05}
@@ -165,7 +167,6 @@ def test_a_version_whose_certificate_does_not_hold_is_not_moved_to(client):
     assert "epsilon" in client.get_model_version("dpal-other", "1").tags[DECIDED]
 
 
-@pytest.mark.slow
 def test_protected_figures_are_compared_where_the_files_of_both_runs_are(client, monkeypatch):
     """No digest of protected records leaves, so that the registry alone does not tell."""
     mine, protected = {**RULE, "line": "mine", "most_loss": 0.1}, {"protected": True}
@@ -203,7 +204,6 @@ def test_a_champion_of_an_earlier_dpal_goes_back_by_its_days(client):
         version_before(NAME, "challenger", registry())
 
 
-@pytest.mark.slow
 def test_a_campaign_that_stands_alone_keeps_a_line_of_its_own(client):
     rerun("alone", registry={"champion": "person"})
     version = client.get_model_version("dpal-alone", "1")
@@ -211,7 +211,6 @@ def test_a_campaign_that_stands_alone_keeps_a_line_of_its_own(client):
     assert client.get_registered_model("dpal-alone").aliases == {}
 
 
-@pytest.mark.slow
 def test_a_runs_name_alone_makes_no_version_of_others_models(client, caplog):
     """Whoever starts a run chooses its name; of which line it is, the data's owner allows."""
     caplog.set_level("INFO", logger="dpal")

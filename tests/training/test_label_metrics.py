@@ -175,6 +175,7 @@ def balanced(scores: Any, labels: Any, thresholds: Any) -> float:
     return label_figures(scores, labels, thresholds).averages().get("bac", 0.5)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(predictions())
 def test_no_threshold_is_better_than_the_best(pair: Any) -> None:

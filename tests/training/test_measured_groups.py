@@ -141,6 +141,7 @@ def covered(bits, *, draws, groups, most, together, noise, task, forget_groups=F
 
 # 93 to 97 %: intervals that hold with chance 0.95 miss that once in 250 times at 1,000 draws;
 # draws are seeded. Recalls take records of a group as one, and may hold more often.
+@pytest.mark.slow
 @pytest.mark.parametrize("task", Task)
 def test_intervals_cover_what_they_say_where_records_go_together(bits, task):
     held, of_recall = covered(

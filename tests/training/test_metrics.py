@@ -91,6 +91,7 @@ def test_models_give_sigmoids_for_several_labels():
     assert judged["subset_accuracy"] == judged["micro_f1"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [Task.SINGLE_LABEL, MULTI])
 def test_the_error_of_a_headline_is_that_of_other_sets_of_as_many_records(task):
     """Against 4,000 sets drawn anew, whose spread is known to 1.1 % (one standard deviation)."""

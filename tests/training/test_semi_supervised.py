@@ -119,6 +119,7 @@ def classes_reached(spec: StudentTraining, *, answers: int) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.slow
 def test_records_without_answers_help_with_classes_too() -> None:
     supervised = classes_reached(SUPERVISED, answers=6)
     assert classes_reached(MIXMATCH, answers=6) > supervised + 0.02
@@ -310,12 +311,10 @@ def test_weights_are_by_what_was_answered_and_one_on_average() -> None:
     assert classes[1] == 2 * classes[2] == 4 * classes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "method"),
-    quick_and_slow(
-        [(Task.MULTI_LABEL, "supervised")],
-        product(Task, ["supervised", "mixmatch"]),
-    ),
+    list(product(Task, ["supervised", "mixmatch"])),
 )
 def test_rare_answers_count_where_they_are_balanced(method: str, task: Task) -> None:
     """All records look alike: what is learned is how much each answer weighs in all."""
@@ -391,7 +390,7 @@ def test_settings_out_of_range_are_refused(name: str) -> None:
         replace(SUPERVISED, **{name: OUT_OF_RANGE[name]})
 
 
-@pytest.mark.parametrize("task", [Task.MULTI_LABEL, Task.SINGLE_LABEL])
+@pytest.mark.parametrize("task", quick_and_slow([Task.SINGLE_LABEL], Task))
 def test_shares_of_votes_teach_what_the_votes_say(task):
     """Noise on shares is as wide as their range; a student of answers would learn a coin."""
     inputs, labels = groups(1500, seed=3)

@@ -176,6 +176,7 @@ WIDE = plural(250, 10, 7.0, 200.0, 25.0)
 SPEC = VotingSpec(name="votes", target=TARGET, rule=WIDE, blocks=(10_000,))
 
 
+@pytest.mark.slow
 def test_rarely_answered_queries_are_more_for_the_same_promise():
     plain = most_queries(SPEC)
     spec = fitted(SPEC, sigma=7.0, agreement=None, answered_share=0.02)

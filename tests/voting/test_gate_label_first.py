@@ -87,6 +87,7 @@ def test_a_gate_saves_questions(bits):
     assert gated.spent + 4 * price(gated) > gated.limit
 
 
+@pytest.mark.slow
 def test_a_gate_is_asked_as_any_label_is(bits):
     # The chance of yes is Phi((2 v - n) / (sqrt(2) sigma)); false alarm 1e-6. Noise wrong by a
     # fifth moves a chance of 0.36 by 0.03 at least, or eight standard errors.
@@ -165,6 +166,7 @@ def test_the_filter_never_passes_its_limit(epsilon, delta, asked, order):
         assert budget.epsilon_spent <= epsilon * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_the_order_is_chosen_before_the_first_question():
     budget = VotingFilter(epsilon=8.0, delta=1e-5)
     order = budget.order

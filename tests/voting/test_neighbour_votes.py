@@ -50,7 +50,7 @@ def counts(rule, labels, groups, asked, places=PLACES):
 
 
 # Contents of three records of a group, and five queries of each, are many.
-LONG = [("groups", 3), ("groups with labels", 3), ("labels", 5), ("classes", 5)]
+LONG = [*itertools.product(("groups", "groups with labels"), (3, 5)), ("labels", 5), ("classes", 5)]
 CASES = list(itertools.product(KINDS, (1, 3, 5)))
 
 

@@ -102,7 +102,7 @@ def test_the_law_is_that_of_another_integral(counts, sigma):
         pytest.param([3, 3, 1], 2.0, None, marks=pytest.mark.slow),
         ([5, 0], 0.7, None),
         ([7, 2], 3.0, Confidence(threshold=6.0, sigma=1.0)),
-        ([2, 2, 0], 1.5, Confidence(threshold=3.0, sigma=0.7)),
+        pytest.param([2, 2, 0], 1.5, Confidence(threshold=3.0, sigma=0.7), marks=pytest.mark.slow),
     ],
 )
 def test_the_cost_is_the_largest_over_every_neighbour(counts, sigma, confidence):

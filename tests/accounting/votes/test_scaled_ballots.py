@@ -163,6 +163,7 @@ def test_between_orders_the_chord_lies_above():
     assert (many <= moved_counts(200.0, 4, tuple(ORDERS)) * (1 + 1e-12)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "limit"), RULES)
 def test_it_costs_what_gaussian_noise_would_and_a_little_less(mechanism, limit):
     """At noise of many parts: entries are rounded down, and else it is the plain vote's account."""

@@ -62,6 +62,7 @@ def test_published_conditions() -> None:
         assert (found.rising, found.growing) == (case["C5"], case["C6"])
 
 
+@pytest.mark.slow
 def test_published_sensitivities_of_winners() -> None:
     refused = 0
     for case in GOLDEN["gnmax"]:

@@ -52,6 +52,7 @@ checks = st.none() | st.builds(
 )
 
 
+@pytest.mark.slow
 @given(histograms(), st.floats(0, 2).map(lambda power: 10**power), checks)
 @settings(max_examples=15, deadline=None)
 def test_random_histograms_cost_what_one_move_after_the_other_says(some, sigma, confidence):

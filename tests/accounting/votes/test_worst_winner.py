@@ -250,7 +250,7 @@ def test_both_opinions_agree_on_answers_with_hardly_any_noise(
 @pytest.mark.parametrize(
     "winners",
     [
-        Winners(250, 10, 7.0, 200.0, 25.0),
+        pytest.param(Winners(250, 10, 7.0, 200.0, 25.0), marks=pytest.mark.slow),
         Winners(50, 10, 20.0),
         Winners(40, 1 << 20, 3.0, 30.0, 6.0),
     ],
