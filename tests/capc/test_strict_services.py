@@ -61,7 +61,6 @@ def test_classes_are_named_by_noisy_counts(tmp_path):
     on_stage(tmp_path, play, terms=terms)
 
 
-@pytest.mark.slow
 def test_a_batch_that_takes_long_is_no_silence(tmp_path, monkeypatch):
     """Who asks works for longer than patience lasts, with all sites, and says nothing meanwhile."""
     receive = QuerierPair.receive
@@ -92,7 +91,6 @@ def falling_silent(service, monkeypatch, kind):
     monkeypatch.setattr(service, "_answer", silent)
 
 
-@pytest.mark.slow
 def test_a_batch_that_ends_once_sites_vote_is_charged_and_not_begun_again(tmp_path, monkeypatch):
     """Guardian and who asks may know some of its votes, with noise that would be another then."""
 

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = Path(__file__).with_name("seconds.json")
 # All rooms but those that measure (accuracy, benchmarks, scale) or draw what they try (fuzz).
 FOLDERS = ("accounting", "acquisition", "audit", "book", "browser", "capc", "certificate",
-           "chosen", "compatibility", "config", "contracts", "data", "faults", "features", "files",
+           "compatibility", "config", "contracts", "data", "faults", "features", "files",
            "flows", "inference", "labeling", "ledger", "mechanisms", "models", "planning",
            "reports", "runs", "simulation", "store", "tasks", "training", "voting")  # fmt: skip
 NEVER = ("timing", "statistical", "shared_data")

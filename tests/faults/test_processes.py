@@ -51,7 +51,6 @@ def train_until(crew: WorkerPool, model: nn.Module, *, step: int, disturb) -> li
     return seen
 
 
-@pytest.mark.slow
 def test_a_helper_that_is_killed_ends_the_step_in_a_sentence(tmp_path):
     """At once: nobody waits for a timeout. Nothing is left of the crew."""
     model = nn.Linear(RECORDS, 2, bias=False)

@@ -114,6 +114,7 @@ def test_mlflow_predicts(kept, alone, sent, tmp_path):
     require_same(json.loads(target.read_text(encoding="utf-8"))["predictions"], kept.expected)
 
 
+@pytest.mark.timing
 def test_mlflow_serves(kept, alone, sent, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -35,6 +35,7 @@ from tests.training.sharded import (
     train,
     weights,
 )
+from tests.variants import quick_and_slow
 
 
 @pytest.mark.slow
@@ -57,8 +58,7 @@ def test_equal_streams_on_two_ranks_would_be_seen(tmp_path):
         assert not right_law(drawn(both, tmp_path, rng=RepeatableBits(1)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", quick_and_slow([2], [2, 3]))
 def test_a_lost_rank_ends_the_step_and_nothing_is_written(processes, tmp_path):
     with WorkerPool(in_memory(RECORDS), processes=processes, scratch=tmp_path / "crew") as crew:
         state = crew.shard(build("mlp", tmp_path), spec=SGD, recipe=Recipe(), steps=50)
