@@ -29,7 +29,7 @@ from tasks.wait_for_people import ResumeOutcome, resume_flow_run, waiting_phases
 from tests.conftest import allow
 from tests.flows.calling import call
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("orchestrated")]
+pytestmark = pytest.mark.usefixtures("orchestrated")
 
 
 @pytest.fixture
@@ -77,6 +77,7 @@ def answered(folder: CampaignFolder) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_deployed_run_suspends_and_goes_on_from_the_top(asked):
     run = deployed(asked)
     folder = CampaignFolder(Path("artifacts/small"))
@@ -104,6 +105,7 @@ def test_a_deployed_run_suspends_and_goes_on_from_the_top(asked):
     assert len(folder.finished_phases()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_too_early_suspends_again(asked):
     run = deployed(asked)
     assert execute(run) == "Suspended"
@@ -137,6 +139,7 @@ def test_an_address_that_a_later_run_wrote_down_is_not_asked(asked, monkeypatch)
             elsewhere.accept()
 
 
+@pytest.mark.slow
 def test_a_form_is_shown_filled_in_and_taken_off_the_server(small, workplace):
     config = small(
         labeler={"kind": "form", "trusted_page": True},

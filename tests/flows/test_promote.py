@@ -15,8 +15,6 @@ from tests.certificate.conftest import finished
 from tests.certificate.test_registry import SERVED
 from tests.flows.calling import call, sentence
 
-pytestmark = pytest.mark.slow
-
 WHY = ("--reason", "the board agreed")
 
 
@@ -121,6 +119,7 @@ def test_an_alias_moves_forth_and_back_and_says_why(certified, registry, version
     assert "epsilon 8 at delta 0.000166667, adjacency zero_out, unit record" in shown
 
 
+@pytest.mark.slow
 def test_without_a_reason_nothing_moves(registry, version):
     uri = version()
     assert "--reason" in sentence(call("promote", uri, "--mlflow", registry))
@@ -141,6 +140,7 @@ def test_a_model_that_does_not_fit_its_certificate_is_refused(registry, version)
     assert (done.returncode, aliases(name)) == (1, before)
 
 
+@pytest.mark.slow
 def test_a_failed_or_unfinished_audit_is_in_the_way(certified, registry, version):
     uri, name = version(), registered_name("small")
     before = aliases(name)
@@ -198,6 +198,7 @@ def test_this_machines_own_key_is_trusted_without_a_word(
     assert "own key" in done.stdout
 
 
+@pytest.mark.slow
 def test_another_ledger_is_refused(registry, version, tmp_path):
     from tests.certificate.certifying import plan_of, run
 
