@@ -64,7 +64,8 @@ def tell_selection(campaign: Campaign, phase: Phase) -> None:
     if phase.is_self_training:
         tell_story(campaign, f"{phase.name} takes the records that nobody labeled.")
         return
-    tell_story(campaign, f"{phase.name} selects {phase.records_in_words} records.")
+    unit = campaign.plan.spec.target.unit
+    tell_story(campaign, f"{phase.name} selects {phase.records_in_words} {unit}s.")
 
 
 def tell_waiting(campaign: Campaign, phase: Phase) -> None:

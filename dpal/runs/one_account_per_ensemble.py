@@ -45,12 +45,15 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
             or account.name in _counted(artifacts, record.get("after"))
         ):
             continue
+        # What promises some records less counts in no other promise, and no other in it.
+        may_be_counted = request.budgets is None and not record["plan"].get("budgets")
+        counting = request.written("after", folder.name) if may_be_counted else ""
         recognition = recognised((request.cast.queries, request.ballots), _blocks_of(folder))
         if recognition is Recognition.SAME:
             raise ParameterError.before_release(
                 f"these teachers have the account {folder.name} already, and two promises add up; "
                 f"ask with {request.written('name', folder.name)} and the names that they have "
-                f"there, or count it in this promise with {request.written('after', folder.name)}"
+                f"there{counting and f', or count it in this promise with {counting}'}"
             )
         doubt = ""
         if not set(record.get("teachers", ())).isdisjoint(request.cast.teachers):
@@ -65,8 +68,8 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
             reason = request.written("other_teachers", "REASON")
             raise ParameterError.before_release(
                 f"these teachers may be those of the account {folder.name} ({{doubt}}), and two "
-                f"promises would add up; ask with {request.written('name', folder.name)}, count it "
-                f"in this promise with {request.written('after', folder.name)}, or if no private "
+                f"promises would add up; ask with {request.written('name', folder.name)}"
+                f"{counting and f', count it in this promise with {counting}'}, or if no private "
                 f"record is behind both, say why with {reason}",
                 doubt=doubt,
             )

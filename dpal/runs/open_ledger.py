@@ -13,6 +13,8 @@ from dpal.errors import ConfigError, LedgerError
 from dpal.files.artifacts import LEDGER, CampaignFolder, campaigns_of
 from dpal.files.atomic_writes import atomic_write
 from dpal.ledger.anchor import Anchors
+from dpal.ledger.database import find_database
+from dpal.ledger.known_ledgers import ledger_places
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
 
@@ -27,6 +29,22 @@ def open_ledger(runtime: RuntimeConfig, *, create: bool = True) -> LedgerStore:
     anchors, artifacts = anchors_of(runtime), runtime.artifacts.resolve()
     place = runtime.ledger or artifacts / LEDGER
     return LedgerStore(place, create=create, anchors=anchors.folder, campaigns=artifacts)
+
+
+def was_written_here(runtime: RuntimeConfig) -> bool:
+    """Whether an anchor of this user remembers the ledger that settings name, or one before it."""
+    place = runtime.ledger or runtime.artifacts.resolve() / LEDGER
+    database = find_database(place, busy_seconds=0)
+    try:
+        places = ledger_places(
+            anchors_of(runtime),
+            database.name,
+            file=database.file,
+            folder=runtime.artifacts.resolve(),
+        )
+        return places.last_lost() is not None
+    finally:
+        database.close()
 
 
 def anchors_of(runtime: RuntimeConfig) -> Anchors:

@@ -94,16 +94,17 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
 def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selection:
     """Scores the pool and selects from it. Whoever keeps the result pays for it first."""
     spec, size, step = campaign.plan.spec, phase.cohort_size, phase.selection
+    what = f"{spec.target.unit}s"
     if isinstance(step, SecretRandomDraw):
-        notify(f"{phase.name}: drawing about {size:,} records by secret coins")
+        notify(f"{phase.name}: drawing about {size:,} {what} by secret coins")
         unlabeled = _unlabeled(campaign, phase)
         return select_by_coins((rows[mask] for rows, mask in unlabeled), step, rng=rng)
     if isinstance(step, RandomDraw):
-        notify(f"{phase.name}: selecting {size:,} records at random")
+        notify(f"{phase.name}: selecting {size:,} {what} at random")
         unlabeled = _unlabeled(campaign, phase)
         return select_at_random((rows[mask] for rows, mask in unlabeled), size, rng=rng)
     asked = phase.records_in_words
-    notify(f"{phase.name}: selecting {asked} records by {spec.acquisition}, {spec.selection}")
+    notify(f"{phase.name}: selecting {asked} {what} by {spec.acquisition}, {spec.selection}")
     width = score_function(spec.acquisition, task=spec.model.task).width(
         spec.model.classes, clipped=step.clips_scores
     )

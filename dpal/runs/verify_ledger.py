@@ -16,7 +16,12 @@ from dpal.ledger.chain import verify_chain
 from dpal.ledger.data_set_accounts import lost_entries
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.runs.open_ledger import ledger_of_all, open_ledger, recorded_ledger
+from dpal.runs.open_ledger import (
+    ledger_of_all,
+    open_ledger,
+    recorded_ledger,
+    was_written_here,
+)
 
 _ON_DISK = (EntryKind.CHECKPOINT, EntryKind.COMMIT)  # entries that say what is in a file
 
@@ -73,7 +78,10 @@ def _opened_or_lost(place: CampaignFolder | Path, ledger: str | None) -> LedgerS
     except LedgerMissing:
         if isinstance(place, CampaignFolder):
             return recorded_ledger(place, create=True)
-        return open_ledger(RuntimeConfig(artifacts=place, ledger=ledger))
+        runtime = RuntimeConfig(artifacts=place, ledger=ledger)
+        if not was_written_here(runtime):
+            raise  # a new one in place of none would be a file, and perhaps a folder, for nothing
+        return open_ledger(runtime)
 
 
 def adopt(

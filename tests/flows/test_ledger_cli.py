@@ -64,6 +64,17 @@ def test_a_copied_ledger_is_whole_but_vouched_for_by_nobody(campaign, tmp_path):
         assert store.entries()[-1].body["reason"] == "moved here"
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_where_no_ledger_ever_was_none_is_made_to_be_adopted(workplace, there):
+    place = workplace / "artifacts"
+    if there:
+        place.mkdir()
+    refused = call("ledger", "adopt", "artifacts", "--reason", "moved here")
+    assert "no ledger at" in sentence(refused)
+    assert place.exists() == there
+    assert not there or not list(place.iterdir())
+
+
 def test_a_restored_ledger_is_adopted_only_by_naming_what_is_lost(campaign):
     folder = campaign()
     shutil.copy(folder.ledger, "backup.sqlite")

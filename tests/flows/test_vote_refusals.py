@@ -319,6 +319,21 @@ def test_teachers_are_known_by_their_ballots_whatever_they_are_called():
     assert "account second" in sentence(vote(again, *both))
 
 
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_nobody_is_told_to_count_an_account_that_cannot_be_counted(which):
+    """An account of teachers that promise less counts in no other promise, nor others in its."""
+    pq.write_table(pa.table({"teacher": ["0"], "epsilon": [1.0]}), "budgets.parquet")
+    less = ("--budgets", "budgets.parquet")
+    options = {name: less if name == which else () for name in ("first", "second")}
+    assert vote(of_the_same(1), "--name", "first", *options["first"]).returncode == 0
+    for seed in (1, 2):  # the same votes, and others of teachers who are called the same
+        said = sentence(vote(of_the_same(seed), "--name", "second", *options["second"]))
+        assert "--name first" in said
+        assert "--after" not in said
+    counted = sentence(vote(of_the_same(2), "--name", "second", "--after", "first", *less))
+    assert "budgets" in counted or "promise their records less" in counted
+
+
 def test_another_ensemble_may_be_numbered_alike():
     """Somebody says that no private record is behind both, and is on record with it."""
     assert vote(of_the_same(1), "--name", "first", "--blocks", "2").returncode == 0

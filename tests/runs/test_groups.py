@@ -75,7 +75,10 @@ def owners() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mode", quick_and_slow(["hidden"], MODES))
-def test_whole_persons_are_selected_labeled_and_trained_on(persons, small, mode, monkeypatch):
+def test_whole_persons_are_selected_labeled_and_trained_on(
+    persons, small, mode, monkeypatch, caplog
+):
+    caplog.set_level("INFO", logger="dpal")
     seen: list[np.ndarray] = []
     real = PrivateGradient.clipped_sum
 
@@ -87,6 +90,9 @@ def test_whole_persons_are_selected_labeled_and_trained_on(persons, small, mode,
     config = small(**grouped(mode, schedule__group_records=3))
     folder = dpal.run(config)
     assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
+    told = [said for said in caplog.messages if "drawing" in said or "selecting" in said]
+    assert told
+    assert all("groups" in said and "records" not in said for said in told)
     plan = folder.read_record()["plan"]
     assert (plan["unit"], plan["pool_size"]) == ("group", PERSONS)
     assert plan["groups"] == {"column": "person", "records": 3, "labels": None}

@@ -105,7 +105,7 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
         labels = known.labels
     if not labels and (found := usual(LABEL_COLUMNS)) is not None:
         labels = (found,)
-    wants_text = "the model reads" if settings.whole else "--text names"
+    wants_text = "the model reads" if settings.whole else "is to be the text (see --text)"
     texts = tuple(str(named(name, wants_text)) for name in settings.texts)
     picture = named(settings.picture, "--picture names") or (known.picture if known else None)
     row_id = named(settings.id, "--id names") or usual(("id",))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+
+# Dots before it are of the name: visits.2025.csv and visits.2026.csv have other rows.
+_ENDING = re.compile(r"\.(csv|tsv|data|txt|parquet|jsonl|ndjson|jsonlines)(\.gz)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -50,5 +54,9 @@ class SourceTable:
 
 
 def made_name(place: Path, number: int) -> str:
-    """The name of a row that has none."""
-    return f"{place.name.partition('.')[0]}-{number}"
+    """The name of a row that has none.
+
+    >>> made_name(Path("visits.2026.csv.gz"), 7)
+    'visits.2026-7'
+    """
+    return f"{_ENDING.sub('', place.name)}-{number}"

@@ -174,6 +174,28 @@ def test_a_row_is_numbered_as_its_file_numbers_it(tmp_path):
     assert "3" in error.value.for_owner()
 
 
+@pytest.mark.parametrize("ending", ["csv", "CSV.gz", "jsonl"])
+def test_dots_of_a_files_name_are_of_its_rows_names(tmp_path, ending):
+    """visits.2025.csv and visits.2026.csv would have rows of the same names."""
+    table, place = people().drop(columns="id"), tmp_path / f"visits.2026.{ending}"
+    if ending == "jsonl":
+        table.to_json(place, orient="records", lines=True)
+    else:
+        table.to_csv(place, index=False, compression="gzip" if ending == "CSV.gz" else None)
+    _, named = imported(place, tmp_path / "x.parquet", held_out=0.3)
+    assert set(named.index) == {f"visits.2026-{k}" for k in range(1, N + 1)}
+
+
+def test_who_imports_like_before_is_asked_for_no_text_that_they_did_not_name(tmp_path):
+    before = people().assign(text=[f"word {k} of some" for k in range(N)])
+    (place := tmp_path / "a.csv").write_text(before.to_csv(index=False), encoding="utf-8")
+    imported(place, tmp_path / "a.parquet", held_out=0.3, texts=("text",))
+    place.write_text(before.rename(columns={"text": "words"}).to_csv(index=False), encoding="utf-8")
+    with pytest.raises(DataError, match="'text'") as error:
+        imported(place, tmp_path / "b.parquet", like=tmp_path / "a.parquet")
+    assert "--text names" not in str(error.value)  # nobody gave it
+
+
 def test_rows_that_a_stray_quote_swallowed_are_told_of(tmp_path):
     rows = [f"p{k},{k},x{k % 3},{'ab'[k % 2]}" for k in range(N)]
     rows[30], rows[90] = 'p30,1,"oops,a', 'p90,1,b" c,a'
