@@ -61,6 +61,7 @@ from dpal.runs.open_sources import open_sources, open_validation
 from dpal.runs.predict import open_model
 from dpal.runs.prepare_campaign import open_data
 from dpal.runs.released_phase import released_phase
+from dpal.runs.unregistered_runs import on_public_records
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 from dpal.training.evaluation import evaluate
 from dpal.training.gain_over_majority import model_worth
@@ -232,12 +233,13 @@ def _private(order: CellOrder, config: RunConfig, judge: _Judge) -> dict[str, An
 
 def _executed(config: RunConfig) -> CampaignFolder:
     """Runs what settings say; waits while another cell makes a start that both share."""
-    for _ in range(_TRIES):
-        try:
-            return execute_run(config)
-        except CampaignBusy:
-            time.sleep(_PAUSE)
-    return execute_run(config)
+    with on_public_records():
+        for _ in range(_TRIES):
+            try:
+                return execute_run(config)
+            except CampaignBusy:
+                time.sleep(_PAUSE)
+        return execute_run(config)
 
 
 def _exact(order: CellOrder, config: CampaignConfig, judge: _Judge) -> dict[str, Any]:

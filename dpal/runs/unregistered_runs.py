@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from dpal.runs.open_ledger import open_ledger
 from dpal.runs.progress_logging import notify
 
 Rows = NDArray[np.bool_]
+
+_PUBLIC = ContextVar("whether the records of runs are public", default=False)
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,16 @@ def same_files(
     ]
 
 
+@contextmanager
+def on_public_records() -> Iterator[None]:
+    """Within this block the records of runs are public: nobody loses anything by several."""
+    token = _PUBLIC.set(True)
+    try:
+        yield
+    finally:
+        _PUBLIC.reset(token)
+
+
 def tell_of_others(runtime: RuntimeConfig, pool: Source, name: str, *, start: str = "") -> None:
     """Says that other runs promised something of the same files, where no data set counts both.
 
@@ -111,6 +124,8 @@ def tell_of_others(runtime: RuntimeConfig, pool: Source, name: str, *, start: st
       name: of the run.
       start: the run that it goes on from, which its promise counts; empty for none.
     """
+    if _PUBLIC.get():
+        return
     try:
         with closing(open_ledger(runtime, create=False)) as store:
             entries = store.entries()

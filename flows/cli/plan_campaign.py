@@ -77,13 +77,16 @@ class CampaignPlanViews(RunPlanViews):
     def sweep(self, config: RunConfig, text: str) -> PlanView:
         """Plans over the values of one setting, on the same data."""
         campaign = campaign_of(config)
+        require_store_for_workers(campaign.runtime)
         key, values = _parse_sweep(campaign, text)
         opened = open_data(campaign)
         return _swept(campaign, opened.spec, _planner(campaign, opened), key, values)
 
     def compare(self, config: RunConfig) -> PlanView:
         """Every strategy with every way to select."""
-        return _compared(open_data(campaign_of(config)).spec)
+        campaign = campaign_of(config)
+        require_store_for_workers(campaign.runtime)
+        return _compared(open_data(campaign).spec)
 
     def published(self, config: RunConfig) -> PlanView:
         """The published schedule for the same settings, and what it would really spend."""
@@ -128,7 +131,8 @@ def certified_view(
         f"{spec.target.unit} on whatever path (accountant {spec.accountant})"
     )
     words = [("", closing)]
-    if above := above_the_promise(summary["cohorts"], summary, whole=certified.epsilon):
+    above = above_the_promise(summary["cohorts"], summary, whole=certified.epsilon)
+    if above and not explained:  # an explanation says it at greater length
         words.append(("", above))
     if "validation" in summary:
         words.append(("", figures_in_plan(summary)))

@@ -66,8 +66,7 @@ class RunPlanViews:
                 f"--rehearse is for campaigns, whose validation set stands in for the pool; "
                 f"{config.name} is {kind_of(config).in_sentences}"
             )
-        if config.calls_campaigns:
-            require_store_for_workers(config.runtime)
+        _require_store(config)
         run = kind_of(config).use_cases().plan(config)
         certified, plan = run.certified, run.plan
         summary = certified.summary()
@@ -171,8 +170,19 @@ def _require_settings(
         raise refusals[0]
 
 
+def _require_store(config: RunConfig) -> None:
+    """Requires a store that workers can have labels through, where they train campaigns.
+
+    Raises:
+      ConfigError: theirs may not hold labels.
+    """
+    if config.calls_campaigns:
+        require_store_for_workers(config.runtime)
+
+
 def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]]) -> PlanView:
     """Plans side by side; where there is none, the reason."""
+    _require_store(config)
     kind, rows = kind_of(config), []
     _require_settings(kind, config, settings)
     for changes in with_progress_bar(settings):

@@ -96,6 +96,15 @@ def test_made_again_a_cell_pays_for_nothing_again(workplace):
     assert (again.figures, again.certificate) == (first.figures, first.certificate)
 
 
+@pytest.mark.slow
+def test_runs_on_public_records_add_up_to_nothing_that_anybody_is_told_of(workplace, caplog):
+    caplog.set_level("INFO", logger="dpal")
+    for order in orders(tiny())[:2]:
+        run_cell(order)
+    assert any("plan certified" in said for said in caplog.messages)
+    assert not any("add_up" in said or "dpal data register" in said for said in caplog.messages)
+
+
 def test_references_protect_nobody_and_say_so(workplace):
     [*_, order] = orders(tiny())
     result = run_cell(order)

@@ -147,6 +147,13 @@ def test_the_published_schedule_is_marked():
     assert "as published" in shown.lower() or "published code plans" in shown
 
 
+@pytest.mark.parametrize("view", [("--compare",), ("--sweep", "privacy.epsilon=4,8")])
+def test_no_view_is_of_a_run_whose_workers_would_get_no_labels(view):
+    pool = ("--set", "runtime.training_pool=gpu", "--set", "runtime.store=s3://clinic/runs")
+    said = sentence(call("plan", "c.yaml", *view, *pool))
+    assert "runtime.store_holds" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -29,6 +29,7 @@ from dpal.planning.selection_steps import SecretRandomDraw
 from dpal.planning.self_training import unlabeled_phase
 from dpal.privacy import Accountant, Adjacency
 from dpal.reports.plan_and_phase_tables import above_the_promise
+from flows.cli.plan_campaign import certified_view
 from tests.planning.specs import campaign
 from tests.variants import quick_and_slow
 
@@ -211,3 +212,6 @@ def test_those_put_aside_are_promised_as_much(candidates):
     said = above_the_promise(summary["cohorts"], summary, whole=certified.epsilon)
     assert (said is not None) is any(passed)  # and nothing of a promise that is broken:
     assert above_the_promise(summary["cohorts"], summary, whole=2 * target.epsilon) is None
+    for explained in (False, True):  # an explanation says it in its own words, and once
+        shown = certified_view(certified, asked=NAIVE, explained=explained).words
+        assert (("", said) in shown) is (any(passed) and not explained)
