@@ -344,8 +344,9 @@ def _numbers(
         if not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < MOST_CLASSES:
             wrong = bounds["min"] if bounds["min"].as_py() < 0 else bounds["max"]
             raise _refuse(
-                f"{path}: teachers named class {wrong.as_py():,}, and classes are numbered from 0 "
-                "without gaps"
+                f"{path}: teachers named class {{number}}, and classes are numbered from 0 without "
+                "gaps",
+                number=f"{wrong.as_py():,}",
             )
         return np.asarray(column.cast(pa.int64()))
     lengths = np.asarray(pc.list_value_length(column))

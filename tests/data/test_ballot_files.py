@@ -157,8 +157,9 @@ def test_disjoint_partitions_pass_and_a_record_may_be_listed_twice(tmp_path):
 def test_classes_are_numbered_from_0(tmp_path):
     for wrong, says in ((-1, "named class -1"), (10**9, "class 1,000,000,000, and")):
         chosen = np.array([[0, wrong, 1]])
-        with owner_reads(DataError, match=says):
+        with owner_reads(DataError, match=says) as error:
             read_ballots([written(tmp_path / "c.parquet", long_table(chosen, "class"))])
+        assert f"{wrong:,}" not in str(error.value)  # a vote, and others read what an error says
 
 
 def test_an_empty_ballot_is_none(tmp_path):

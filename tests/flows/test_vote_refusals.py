@@ -331,7 +331,7 @@ def test_nobody_is_told_to_count_an_account_that_cannot_be_counted(which):
         assert "--name first" in said
         assert "--after" not in said
     counted = sentence(vote(of_the_same(2), "--name", "second", "--after", "first", *less))
-    assert "budgets" in counted or "promise their records less" in counted
+    assert "--after" in counted or "budgets" in counted
 
 
 def test_another_ensemble_may_be_numbered_alike():
