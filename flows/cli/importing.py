@@ -203,7 +203,7 @@ def _tell(report: ImportReport, to: Path) -> None:
     for reason, count in report.dropped.items():
         out.print(f"left out: {count:,} {reason}", markup=False)
     for name, why in report.left_out.items():
-        out.print(f"left out: column {name}, which {why}", markup=False)
+        out.print(f"left out: column {name or repr(name)}, which {why}", markup=False)
     for name in report.repeated:
         out.print(
             f"note: texts of column {name} repeat; if they name persons, import with --group "

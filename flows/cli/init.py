@@ -162,5 +162,13 @@ def _for_data(
     )
     parse_config(yaml.safe_load(text))  # what is written can be run
     target.write_text(text, encoding="utf-8")
+    if look.group_column is not None and not look.protects_groups:
+        # Whoever said whose records these are would take for granted that all of a person's are.
+        out.print(
+            f"note: {target} protects single records, and whoever has several is protected less: "
+            f"column {look.group_column} names too few groups, or not those of all records; what "
+            "protects them stands below data there",
+            markup=False,
+        )
     out.print(f"wrote {target}: {look.rows:,} records, {look.classes} classes or labels; next: "
               f"dpal plan {target}", markup=False)  # fmt: skip

@@ -85,6 +85,20 @@ def test_settings_are_written_for_a_file_and_plan(people):
     assert 1.8 < planned["worst_epsilon"] <= 2
 
 
+@pytest.mark.parametrize("groups", [30, 100])
+def test_who_named_groups_is_told_that_they_are_not_protected(people, groups):
+    lines = (people / "people.csv").read_text(encoding="utf-8").splitlines()
+    named = [f"{line},{f'p{k % groups}' if k else 'person'}" for k, line in enumerate(lines)]
+    (people / "people.csv").write_text("\n".join(named), encoding="utf-8")
+    split = ("--split", "0.3", "--group", "person")
+    call("import", "people.csv", "--to", "people.parquet", "--label", "ill", *split)
+    done = call("init", "people", "--data", "people.parquet", "--why-public", "made up")
+    assert done.returncode == 0, done.stderr
+    whole = "unit: group " in (people / "people.yaml").read_text(encoding="utf-8")
+    assert whole == (groups == 100)
+    assert ("note:" in done.stdout) is not whole
+
+
 def test_numbers_of_protected_records_stand_in_no_table(people):
     """How its columns became numbers says what held-out records are, and goes with every model."""
     label, held_out = ["--label", "ill"], ["--split", "0.3"]
