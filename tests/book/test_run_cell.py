@@ -87,6 +87,7 @@ def test_the_figure_is_that_of_the_released_weights_on_the_test_records(made, mo
     )
 
 
+@pytest.mark.slow
 def test_made_again_a_cell_pays_for_nothing_again(workplace):
     [order, *_] = orders(tiny())
     first = run_cell(order)

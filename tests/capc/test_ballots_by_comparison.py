@@ -147,6 +147,7 @@ def test_scaled_ballots_are_charged_by_counts_where_some_may_collude():
     assert batch_event(whole) == batch_event(terms_of(20, labels=4, queries=3, sigma=9.0))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_noise_on_released_counts_has_exactly_the_law_that_is_charged():
     """9,000 counts; a false alarm in ten million runs; a fifth more noise is noticed."""

@@ -125,6 +125,7 @@ def outcomes(models, asked, site: str) -> np.ndarray:
     return (asked.astype(int) @ model.weights.astype(int).T + model.bias).ravel()
 
 
+@pytest.mark.slow
 def test_the_guardian_cannot_tell_outcomes_from_what_it_adds_up():
     """A false alarm in 5,000 runs: 12 shares, 65,536 candidates each, of 2**32 numbers."""
     models, asked, vote = vote_of_small_outcomes()

@@ -163,6 +163,7 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path):
         read_weights(tmp_path)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_what_we_take_for_a_model_is_one_for_safetensors_itself(tmp_path_factory, data):

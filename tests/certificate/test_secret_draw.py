@@ -65,6 +65,7 @@ def with_chance(releases: list[Release], chance: float) -> list[Release]:
     ]
 
 
+@pytest.mark.slow
 def test_a_draw_that_is_charged_as_a_seldomer_one_is_found(tmp_path):
     plan = secretly()
     _, entries = run(tmp_path, plan, releases=with_chance(list(plan.releases()), 0.01))
@@ -156,7 +157,8 @@ def test_a_true_certificate_of_queries_among_candidates_passes(tmp_path):
     assert drawn["candidates"] == 0.5
 
 
-@pytest.mark.parametrize("share", quick_and_slow([0.49], [0.1, 0.49]))
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.49])
 def test_candidates_that_are_charged_as_fewer_are_found(tmp_path, share):
     plan = with_first_step(with_candidates(), draw={"candidates": share})
     _, entries = run(tmp_path, plan)

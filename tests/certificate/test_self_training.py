@@ -11,7 +11,6 @@ from dpal.certificate.verify import verify_certificate
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import Remaining
 from tests.certificate.certifying import asserted, certified, failures, plan_of, run
-from tests.variants import quick_and_slow
 
 
 def self_trained(mode: str, **changes: Any) -> Plan:
@@ -35,9 +34,8 @@ def test_a_true_certificate_passes(tmp_path, secret):
     assert not [event for event in events["0"] if event["release"] == "phase-3/training"]
 
 
-@pytest.mark.parametrize(
-    "mode", quick_and_slow(["hidden", "visible"], ["hidden", "visible", "paper"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["hidden", "visible", "paper"])
 def test_unlabeled_records_that_train_and_are_not_charged_are_found(tmp_path, mode):
     """Somebody whose ledger charges others than those who train."""
     plan = self_trained(mode)

@@ -43,6 +43,7 @@ def defined_twice(root):
     }
 
 
+@pytest.mark.slow
 def test_a_public_name_is_defined_once():
     doubles = defined_twice(ROOT)
     assert {name: doubles[name] for name in doubles.keys() - SHARED.keys()} == {}

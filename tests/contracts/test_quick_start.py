@@ -39,9 +39,7 @@ def asked(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     "command",
-    quick_and_slow(
-        ["", "run", "data"], ["", "plan", "run", "verify", "ledger", "data", "vote", "capc"]
-    ),
+    quick_and_slow(["", "run"], ["", "plan", "run", "verify", "ledger", "data", "vote", "capc"]),
 )
 def test_help_loads_nothing_heavy(command):
     assert asked(*command.split(), "--help") == (0, "loaded:")

@@ -17,7 +17,6 @@ from dpal.data.readers import BATCH_ROWS, raw_batches
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataError, ParameterError
 from tests.conftest import owner_reads
-from tests.variants import quick_and_slow
 
 WIDTH = 4
 
@@ -123,7 +122,8 @@ def test_no_shards_are_refused(tmp_path):
         shards_of(source, 0)
 
 
-@pytest.mark.parametrize("read", quick_and_slow([sharded_read], [whole_read, sharded_read]))
+@pytest.mark.slow
+@pytest.mark.parametrize("read", [whole_read, sharded_read])
 def test_a_longer_file_takes_no_more_memory(tmp_path, read):
     peaks = []
     for rows in (50_000, 200_000):

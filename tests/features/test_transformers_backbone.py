@@ -257,6 +257,7 @@ def embedded_by_the_library(folder: Path) -> Tensor:
     return layer_norm(expected, expected.shape[1:])
 
 
+@pytest.mark.slow
 def test_minilm_embeds_texts_as_the_library_does():
     """Real weights; and so does the project's own BERT."""
     found = {}

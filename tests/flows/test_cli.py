@@ -68,6 +68,7 @@ def test_every_command_has_help_with_an_example(called, command):
     assert "Example: dpal " + " ".join(command) in shown.stdout
 
 
+@pytest.mark.slow
 def test_the_installed_command_answers():
     for given, answer in (["--version"], "dpal 0."), ([], "Commands:"):
         done = subprocess.run([command(), *given], capture_output=True, text=True, check=True)

@@ -78,6 +78,7 @@ def test_nothing_starts_from_an_ended_campaign_and_nobody_is_told_to_finish_it(w
         finished_folder(follows.runtime, "small")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_a_finished_campaign_was_not_ended_before():
     folder = dpal.run(dpal.settings(small_values(schedule__queries=[])))

@@ -57,6 +57,7 @@ def order(campaign):
     return order_training.fn(campaign, campaign.plan.phases[0])
 
 
+@pytest.mark.slow
 def test_an_order_is_the_same_after_its_way_through_the_server(order):
     again = TrainingOrder.model_validate(json.loads(json.dumps(order.as_json())))
     assert again == order

@@ -100,6 +100,7 @@ def seen_by(process: subprocess.Popen[bytes], wanted: bytes) -> dict[str, Any]:
     return dict(json.loads(said))
 
 
+@pytest.mark.slow
 def test_it_becomes_what_a_new_process_would_be(place, standing):
     ready = await_ready(standing)
     warm = seen_by(standing, order(place))

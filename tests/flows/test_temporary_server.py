@@ -132,6 +132,7 @@ def test_a_server_that_ended_is_given_up_at_once(serving):
     assert refused.value.last_line == "no room"
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_is_given_up(serving):
     with pytest.raises(PrefectNotStarted, match="status 503"):
         serving(ANSWERING.format(status=503)).wait_until_ready(print)

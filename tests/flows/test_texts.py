@@ -74,6 +74,7 @@ def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestr
     assert answers["probability"].nunique() > 10
 
 
+@pytest.mark.slow
 def test_a_plan_is_shown_of_a_model_that_reads_texts(place, small):
     planned = CampaignPlanViews().plan(small(**TEXT, name="texts"), explained=True)
     assert planned.record["explanation"]

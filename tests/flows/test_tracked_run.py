@@ -85,6 +85,7 @@ def attacked(tell, clock, small):
     return auc(seen)
 
 
+@pytest.mark.slow
 def test_nobody_counts_labels_by_mlflows_times(clock, small, workplace):
     """Guessing is .5 exactly: no time differs. By MLflow's own functions everyone could count."""
     assert attacked(ours, clock, small) == 0.5

@@ -69,6 +69,7 @@ def exists(module: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
+@pytest.mark.slow
 def test_nothing_else_is_changed(copy):
     """Renamed back, each module is what the checkout has."""
     for path in (copy / "dpal").rglob("*.py"):

@@ -140,7 +140,8 @@ def test_nothing_in_it_names_a_place_or_needs_what_no_index_has(kept):
     assert about["metadata"]["class_names"] == list(open_model(kept.run).class_names)
 
 
-@pytest.mark.parametrize("kept", quick_and_slow(["table"], MAKERS), indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", MAKERS, indirect=True)
 def test_it_answers_where_everything_else_is_blocked(kept, tmp_path):
     records = tmp_path / "records.pickle"
     kept.records.to_pickle(records)

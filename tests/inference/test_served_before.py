@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.inference.kept_models import MAKERS
-from tests.variants import quick_and_slow
 
 SOURCE = Path(__file__).with_name("served_before.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "column"),
-    quick_and_slow([("table", "features")], [("table", "features"), ("texts", "text_a")]),
+    [("table", "features"), ("texts", "text_a")],
 )
 def test_a_model_of_before_answers(kind, column, tmp_path):
     kept = MAKERS[kind](tmp_path)

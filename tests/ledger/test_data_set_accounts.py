@@ -166,6 +166,7 @@ def test_a_refusal_names_some_of_many_campaigns_and_says_how_many_there_are(owne
         assert refusal(registered, account, "late", share).holders == named
 
 
+@pytest.mark.slow
 def test_who_is_not_the_first_cannot_take_all(owner):
     alone = owner.plan(8.0)
     with lock_folder(owner.root / "first"):

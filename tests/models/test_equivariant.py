@@ -100,7 +100,7 @@ def test_the_planar_basis_leaves_out_one_direction():
         planar_basis(4)
 
 
-@pytest.mark.parametrize("from_regular", [False, True])
+@pytest.mark.parametrize("from_regular", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_basis_is_all_that_commutes(group, from_regular):
     """The null space of the constraint, solved for numerically, is the same space."""

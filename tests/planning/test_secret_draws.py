@@ -104,6 +104,7 @@ def test_chance_cohorts_toss_coins_and_gates_stay_gates():
     assert chances == [400 / 10_000, 300 / 9_600, 300 / 9_300]
 
 
+@pytest.mark.slow
 def test_what_is_done_follows_the_planned_number():
     secret, known = planned(hidden()), planned(hidden(secret=False))
     first, other = secret.plan.phases[0], known.plan.phases[0]

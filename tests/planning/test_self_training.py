@@ -96,6 +96,7 @@ def test_all_that_is_promised_is_used_and_no_more(way, strategy):
     assert campaign_epsilon(list(less.releases()), less.spec.target) > 6.0, "the unlabeled count"
 
 
+@pytest.mark.slow
 def test_without_secrets_it_costs_the_labeled_nothing():
     """Disjoint records, whose cohorts everybody knows: each pays for its own training."""
     alone = planned(spec(self_training=None, strategy=Strategy.NAIVE))

@@ -237,6 +237,7 @@ def test_a_changed_ledger_is_refused():
         held_campaign(config())
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_ledger_is_refused():
     """What it lacks may have been spent."""
     held()

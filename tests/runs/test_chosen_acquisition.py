@@ -86,6 +86,7 @@ def test_a_choice_is_recorded_before_anything_is_held_and_stays(auto, monkeypatc
     assert prepare_campaign.prepare(config).plan.digest == record["plan"]["plan_digest"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rehearsals")
 def test_the_plan_is_that_of_the_chosen_one_and_names_both(auto, small):
     config = auto()
@@ -116,6 +117,7 @@ def test_other_settings_are_rehearsed_anew_until_the_campaign_begins(auto, monke
         prepare_campaign.prepare(auto())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rehearsals")
 def test_a_score_that_is_ahead_beyond_noise_is_used(auto, monkeypatch):
     def ahead(specs, data, **options):

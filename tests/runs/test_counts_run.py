@@ -19,7 +19,6 @@ from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from dpal.runs.student import student_from
 from tests.flows.voting import LABELS, TEACHERS, certificate, releases, settings, write_data
 from tests.runs.killed_as_written import kill_voting
-from tests.variants import quick_and_slow
 
 COUNTS = {"queries": 40, "release": "counts", "mechanism": "tau_l2", "limit": 1}
 LEAST_SQUARES = {"method": "least_squares"}
@@ -99,7 +98,8 @@ def test_rounds_learn_from_the_shares_of_the_rounds_before():
 STUDENTS = {"supervised": {"epochs": 3}, "solved": LEAST_SQUARES}
 
 
-@pytest.mark.parametrize("kind", quick_and_slow(["supervised"], STUDENTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STUDENTS)
 def test_any_student_of_shares_or_answers_runs(kind):
     student = STUDENTS[kind]
     assert run("counts", student).files.model.is_file()

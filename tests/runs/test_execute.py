@@ -73,6 +73,7 @@ class Nearest:
         return {name: int(name[-1]) % CLASSES for name in ids}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_a_labeler_of_ones_own_answers_each_record_once():
     labeler, config = Nearest(), dpal.settings(small_values(labeler__kind="file"))

@@ -146,6 +146,7 @@ def test_a_finished_fit_is_never_drawn_again(workplace):
         start_over(campaign, ["phase-0/training"])
 
 
+@pytest.mark.slow
 def test_the_second_phase_reads_what_the_first_released_and_not_its_records(workplace, monkeypatch):
     config = settings(acquisition="random")
     counts: list[int] = []

@@ -223,6 +223,7 @@ def test_its_own_attack_finds_no_more_than_is_promised_and_much_of_less_noise(
     assert not all(finding.passed for finding in found)
 
 
+@pytest.mark.slow
 def test_records_say_yes_or_no_on_several_labels():
     labels, votes = 3, 4
     write_labels_too()

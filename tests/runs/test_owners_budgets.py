@@ -39,6 +39,7 @@ def config(name, voting=None, **teachers):
     return parse_pate(settings(name, teachers={**own, **teachers}, voting=voting or FEW))
 
 
+@pytest.mark.slow
 def test_owners_with_less_vote_on_fewer_queries_of_each_round():
     dpal.run(config("sites"))
     assert releases("sites", EntryKind.COMMIT) == ["votes/1", "votes/2"]

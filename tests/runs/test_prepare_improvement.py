@@ -129,6 +129,7 @@ def test_teachers_that_are_not_there_are_missed_before_anything_is_held() -> Non
         planned(labeler={"kind": "teachers", "teachers": "nobody"})
 
 
+@pytest.mark.slow
 def test_teachers_are_asked_no_more_than_they_have_blocks_for() -> None:
     write_data(Path())
     votes = voting_settings("votes", voting={"queries": 30, "blocks": 1, "block_size": 20})

@@ -382,6 +382,7 @@ def several(workplace: Path) -> CampaignFolder:
     return dpal.run(parse_config(values(**{**SETTINGS, **SEVERAL, "stop": None})))
 
 
+@pytest.mark.slow
 def test_several_labels_are_measured_by_noisy_counts_of_each(several):
     """All figures follow from what was released, and the certificate has their charge."""
     assert not any_failed(dpal.verify(several, ledger=LEDGER))

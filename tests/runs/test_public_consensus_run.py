@@ -160,6 +160,7 @@ def test_killed_before_they_are_written_public_answers_stay(monkeypatch):
     np.testing.assert_array_equal(kept, after)
 
 
+@pytest.mark.slow
 def test_the_public_model_is_the_same_again_and_no_teacher():
     first = run("agreed").public_model_file.read_bytes()
     ensemble = run("twice")

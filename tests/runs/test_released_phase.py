@@ -254,6 +254,7 @@ def test_a_phase_that_has_begun_is_finished_before_the_rule_is_asked() -> None:
     assert "stop" not in end_of()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 def test_a_campaign_that_a_person_ended_stays_closed_and_names_its_best() -> None:
     settings = stopping(stop=None)

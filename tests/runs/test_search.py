@@ -98,6 +98,7 @@ def test_the_best_by_the_released_figure_goes_on(searched):
     assert {"validation_low", "validation_high"} <= set(told["trials"][0])
 
 
+@pytest.mark.slow
 def test_phase_0_starts_from_its_model_with_its_settings(workplace, monkeypatch):
     seen = []
     real = phase_training.make_steps
@@ -421,6 +422,7 @@ def test_figures_of_trials_cannot_be_left_out_either(searched):
         assert list(_unpaid_figures(evidence.plan, left)), name
 
 
+@pytest.mark.slow
 def test_an_account_without_a_search_reads_as_before():
     """Plans without one have the digest that they had: the field is not in their record."""
     told = plain(certified_plan(small_spec(2000, acquisition="random")).plan)

@@ -96,6 +96,7 @@ def guessed(tmp_path_factory) -> Iterator[tuple[CampaignFolder, list[str]]]:
     yield CampaignFolder(root / folder.root), asked
 
 
+@pytest.mark.slow
 def test_pseudo_labels_are_the_released_models_and_bought_labels_stay(guessed):
     folder, _ = guessed
     pool = pq.read_table(folder.root.parent.parent / "pool.parquet")

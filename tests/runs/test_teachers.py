@@ -111,9 +111,8 @@ def _classes():
         pq.write_table(table.set_column(at, "label", pa.array(labels)), name)
 
 
-@pytest.mark.parametrize(
-    "alone", [pytest.param(False, marks=pytest.mark.slow), True], ids=["side by side", "alone"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("alone", [False, True], ids=["side by side", "alone"])
 @pytest.mark.usefixtures("_classes")
 def test_a_record_with_which_nobody_can_learn_ends_no_run(alone, monkeypatch, small_blocks):
     """Whether a run fails is seen by everybody, and is in no account."""

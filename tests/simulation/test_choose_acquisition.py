@@ -19,7 +19,6 @@ from dpal.simulation.choose_acquisition import choose_acquisition, choose_best, 
 from dpal.simulation.paired_comparison import ComparisonVerdict, compare_pairs
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod
 from tests.conftest import ROOT, small_spec, small_values
-from tests.variants import quick_and_slow
 
 BETTER, WORSE = ComparisonVerdict.BETTER, ComparisonVerdict.WORSE
 EQUAL = ComparisonVerdict.NO_DIFFERENCE
@@ -270,7 +269,8 @@ def test_scores_that_have_no_plan_leave_random(digits):
     assert chosen.comparisons == {}
 
 
-@pytest.mark.parametrize("selection", quick_and_slow(["paper"], SelectionMode))
+@pytest.mark.slow
+@pytest.mark.parametrize("selection", SelectionMode)
 def test_every_way_of_selecting_is_rehearsed(digits, selection):
     spec = campaign(privacy={"selection": selection}, schedule__epochs_per_phase=1)
     halves = split_in_halves(*digits, runs=2)

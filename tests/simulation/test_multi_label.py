@@ -38,6 +38,7 @@ def plans():
     return {method: certified_plan(spec_for(method, spec)).plan for method in methods}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "acquisition"),
     [

@@ -48,6 +48,7 @@ def test_a_mean_gradient_is_as_noisy_as_in_the_plan(plans, selection):
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_gate_keeps_its_reserve_in_proportion(plans):
     full = plans["hidden"].phases[1].selection
     gate = scaled_plan(plans["hidden"], 1200).phases[1].selection

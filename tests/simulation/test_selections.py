@@ -64,11 +64,13 @@ def runs_of(plan: Plan):
     return [simulated(plan, run) for run in range(RUNS)]
 
 
+@pytest.mark.slow
 def test_visible_selection_finds_half_of_the_best(cifar):
     found = hits(planned(cifar, SelectionMode.VISIBLE))
     assert (found >= [0.45, 0.40, 0.40, 0.60]).all(), found
 
 
+@pytest.mark.slow
 def test_hidden_selection_finds_them_nearly_all(cifar):
     plan = planned(cifar, SelectionMode.HIDDEN)
     runs = runs_of(plan)
@@ -101,6 +103,7 @@ def test_hidden_selection_finds_no_more_than_its_candidates():
     assert np.mean([[one.selected for one in run] for run in runs]) > 100
 
 
+@pytest.mark.slow
 def test_candidates_are_fewer_after_each_query(monkeypatch):
     """What is offered is what is told."""
     spec = of_candidates()

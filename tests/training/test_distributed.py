@@ -49,7 +49,6 @@ from tests.training.crews import (
     signals,
 )
 from tests.training.gradients import gradient_of
-from tests.variants import quick_and_slow
 
 SILENT = 1e-6  # noise multiplier: coins and sums show through
 ALARM = 1e-7  # chance of a false alarm, per test
@@ -227,9 +226,10 @@ class OneRankOnly(Team):
         return super().add_up(vector * (self._group.rank() == 0), watch=watch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "planted",
-    quick_and_slow([NoiseOnEveryRank], [NoiseOnEveryRank, Mean, OneRankOnly]),
+    [NoiseOnEveryRank, Mean, OneRankOnly],
 )
 def test_another_law_would_be_seen(threads, monkeypatch, alone, planted):
     monkeypatch.setattr(crews, "Team", planted)

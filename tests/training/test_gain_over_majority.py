@@ -11,7 +11,6 @@ from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.training.gain_over_majority import ModelWorth, model_worth
 from dpal.training.metrics import Floats, Labels, evaluation_metrics, roc_auc, roc_auc_influence
-from tests.variants import quick_and_slow
 
 SINGLE, MULTI = Task.SINGLE_LABEL, Task.MULTI_LABEL
 RNG = np.random.default_rng(3)
@@ -62,7 +61,8 @@ def test_who_always_says_the_same_gains_nothing():
     assert model_worth(MULTI, guesses, rare).majority == 0.0
 
 
-@pytest.mark.parametrize("task", quick_and_slow([SINGLE], [SINGLE, MULTI]))
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [SINGLE, MULTI])
 def test_the_error_of_the_gain_is_the_bootstraps(task):
     """Of 800 resamples a deviation is known to 2.5 %; ten percent is four times that."""
     labels = DRAWN if task is SINGLE else (RNG.random(LOGITS.shape) < 0.3).astype(np.int64)

@@ -214,7 +214,7 @@ PEOPLE = {
 }
 
 
-@pytest.mark.parametrize("name", quick_and_slow(["made, independent", "made, alike"], PEOPLE))
+@pytest.mark.parametrize("name", quick_and_slow(["made, alike"], PEOPLE))
 def test_a_step_of_people_is_that_of_torch_func_and_one_of_them_moves_it_by_c(name):
     """Persons of 1 to 50 records, all of which take part: each is blanked, and replaced."""
     people = PEOPLE[name]()

@@ -387,6 +387,7 @@ def test_persons_join_whole_in_one_process_and_in_two(processes, most, crew):
     assert ones.any(axis=0).all()  # both processes' persons take part; 32 * 2^-60 of a false alarm
 
 
+@pytest.mark.slow
 def test_processes_share_persons_and_not_records():
     parts = [in_memory(PAIRS)(share=Share(rank=rank, processes=2)) for rank in (0, 1)]
     owners = [set(np.asarray(part.owners).tolist()) for part in parts]

@@ -191,6 +191,7 @@ def test_intervals_cover_what_they_say_in_other_places(
     assert 0.93 <= recalls.mean() <= 0.98
 
 
+@pytest.mark.slow
 def test_intervals_that_take_labels_for_independent_are_found_out(bits):
     f1, _ = covered(
         bits,

@@ -204,6 +204,7 @@ def test_runs_have_the_law_that_is_charged(bits, count, times):
         assert p_value(lengths, noise, count) < FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_objections_have_the_law_that_is_charged(bits):
     """Sets of objections to three queries, of which two at most: also where the second run ends."""
     consensus, draws = replace(CONSENSUS, objections=2, threshold=3), 2_000

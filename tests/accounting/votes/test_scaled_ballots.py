@@ -26,7 +26,6 @@ from dpal.accounting.votes.scaled_ballots import (
 )
 from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.privacy import Adjacency
-from tests.variants import quick_and_slow
 
 SOME = (1.5, 2.0, 8.0, 32.0)
 RULES = [(Mechanism.TAU_L2, 1.0), (Mechanism.TAU_L2, 1.8), (Mechanism.TAU_L1, 2.0),
@@ -59,7 +58,8 @@ def exact_divergence(variance, moved, order, reach=400):
         return float(mp.log(total) / (order - 1))
 
 
-@pytest.mark.parametrize("variance", quick_and_slow([0.5], [0.5, 20.0]))
+@pytest.mark.slow
+@pytest.mark.parametrize("variance", [0.5, 20.0])
 def test_moves_cost_what_plain_sums_at_high_precision_say(variance):
     found = moved_counts(variance, 5, SOME)
     assert not found[0].any()
@@ -188,6 +188,7 @@ def test_a_second_opinion_agrees(kind):
     assert epsilon_spent([event], delta=1e-5) > 0
 
 
+@pytest.mark.slow
 def test_queries_that_an_epsilon_buys():
     """20 labels, tau 1.8, sigma 9, delta 1e-5: three times as many as of unscaled ballots."""
     entries = scaled_entries(Mechanism.TAU_L2, 20, 1.8)

@@ -81,7 +81,11 @@ def test_norms_and_clipped_sums(name, tmp_path):
 
 
 @pytest.mark.parametrize("backend", list(Backend))
-@pytest.mark.parametrize("trainable", [(), ("scale_norm2", "classify")])
+@pytest.mark.parametrize(
+    "trainable",
+    [pytest.param((), marks=pytest.mark.slow), ("scale_norm2", "classify")],
+    ids=["all", "parts"],
+)
 def test_the_layout_of_images_suits_all_backends(backend, trainable, bits):
     """With a frozen start torch's own GroupNorm would crash in channels_last."""
     spec = ModelSpec(name="resnet9", input_shape=(3, 16, 16), classes=3, trainable=trainable)
