@@ -38,6 +38,9 @@ from dpal.training.distributed.team import Meeting, Sums, Team, flat_weights, se
 from dpal.training.distributed.worker import handle_messages
 
 CONNECT_SECONDS: Final = 10.0
+_ANOTHER_IS_NAMED: Final = (
+    3.0  # seconds, after which the machine that trains knows whose link ended
+)
 _HERE = "this helper"
 
 
@@ -202,7 +205,13 @@ def _telling_why(link: SealedLink) -> Iterator[None]:
     """Tells the other side why this one ends, where it is not the other that ended."""
     try:
         yield
-    except (EOFError, ConnectionError, HelperRefused):
+    except ConnectionError:
+        # Another rank may be gone, of which the machine that trains hears by its link. It is not to
+        # hear of this end first, or it would name this one.
+        with suppress(EOFError, OSError):
+            link.poll(_ANOTHER_IS_NAMED)
+        raise
+    except (EOFError, HelperRefused):
         raise
     except Exception as error:
         with suppress(OSError):
