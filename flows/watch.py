@@ -48,10 +48,11 @@ def watch(config: WatchConfig) -> None:
         if ended.is_cancelled():
             notify(f"campaign {campaign.name} was cancelled; the next look goes on with it")
         elif not ended.is_completed():
-            failed = ended.is_failed() and ended.result(raise_on_failure=False)
-            if failed and not isinstance(failed, CampaignBusy):  # somebody else may begin it now
+            error = ended.result(raise_on_failure=False)
+            # Not where it is busy: somebody else may begin it now.
+            if ended.is_failed() and not isinstance(error, CampaignBusy):
                 with lock_folder(root, patience=_PATIENCE_SECONDS):
-                    count_unheld_as_refused(config, str(failed))
+                    count_unheld_as_refused(config, str(error))
                     show_watch(config)
             ended.result()
     except Pause as waiting:

@@ -61,6 +61,12 @@ def to_epsilon(total: Curve, *, delta: float) -> float:
     A curve that is nowhere a number proves nothing: infinity.
     """
     slack = np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
-    proven = total + slack
-    # Python's max(0.0, nan) is 0.0: what proves nothing would have cost nothing.
-    return max(0.0, float(np.min(np.where(np.isnan(proven), np.inf, proven))))
+    return smallest_proven(total + slack)
+
+
+def smallest_proven(epsilons: Curve) -> float:
+    """The smallest of what several orders prove; those that are no number prove nothing.
+
+    Python's `max(0.0, nan)` is 0.0: an order without a bound would have made all free.
+    """
+    return max(0.0, float(np.fmin.reduce(epsilons, initial=np.inf)))

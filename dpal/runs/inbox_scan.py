@@ -94,7 +94,8 @@ class InboxScan:
             f"{files}: {taken} accepted, {put} put into quarantine, "
             f"{waiting} still arriving"
             + (
-                f"; {others} not named *.parquet in {LONGEST_NAME} bytes of UTF-8"
+                f"; {others} left alone: only *.parquet is read, by names of at most "
+                f"{LONGEST_NAME} bytes of UTF-8"
                 if listing.others
                 else ""
             )

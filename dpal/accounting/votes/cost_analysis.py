@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
+from dpal.accounting.rdp import smallest_proven
 from dpal.accounting.votes.cost_kinds import Mode as Mode
 from dpal.accounting.votes.cost_kinds import VoteCostKind as VoteCostKind
 from dpal.accounting.votes.cost_kinds import VoteCostProperties as VoteCostProperties
@@ -144,8 +145,7 @@ def epsilon_of(
     curve: Floats, orders: Floats, *, delta: float, conversion: Conversion = Conversion.TIGHT
 ) -> float:
     """The smallest epsilon that divergences at these orders prove; NaN proves none."""
-    proven = curve + _slack(orders, delta, conversion)
-    return max(0.0, float(np.min(np.where(np.isnan(proven), np.inf, proven))))
+    return smallest_proven(curve + _slack(orders, delta, conversion))
 
 
 def require_votes(rule: VotingRule, votes: NDArray[np.number]) -> None:

@@ -38,9 +38,8 @@ from dpal.training.distributed.team import Meeting, Sums, Team, flat_weights, se
 from dpal.training.distributed.worker import handle_messages
 
 CONNECT_SECONDS: Final = 10.0
-_ANOTHER_IS_NAMED: Final = (
-    3.0  # seconds, after which the machine that trains knows whose link ended
-)
+# Within this the machine that trains finds whose link ended.
+_FINDING_SECONDS: Final = 3.0
 _HERE = "this helper"
 
 
@@ -209,7 +208,7 @@ def _telling_why(link: SealedLink) -> Iterator[None]:
         # Another rank may be gone, of which the machine that trains hears by its link. It is not to
         # hear of this end first, or it would name this one.
         with suppress(EOFError, OSError):
-            link.poll(_ANOTHER_IS_NAMED)
+            link.poll(_FINDING_SECONDS)
         raise
     except (EOFError, HelperRefused):
         raise
