@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import re
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -253,38 +254,71 @@ def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prefect_api(prefect_home: Path, mlflow_tables: None) -> Iterator[str]:
-    """A real Prefect server of its own, on a free port."""
+def prefect_api(
+    prefect_home: Path, tmp_path_factory: pytest.TempPathFactory, mlflow_tables: None
+) -> Iterator[str]:
+    """A real Prefect server of its own, on a free port.
+
+    Its tables are made by the migrations of the first one, and copied for those of pytest's other
+    workers.
+    """
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    made, own = shared / "prefect.sqlite", prefect_home / "prefect.db"
+    with ExitStack() as alone:
+        fcntl.flock(alone.enter_context((shared / "prefect.lock").open("w")), fcntl.LOCK_EX)
+        if made.exists():
+            _copy_database(made, own)
+            alone.close()
+        with _prefect_server(prefect_home) as url:
+            if not made.exists():
+                _copy_database(own, made)
+            alone.close()
+            try:
+                yield url
+            finally:
+                # Logs and events still on their way would be retried for a minute after the end.
+                APILogWorker.drain_all(timeout=10)
+                EventsWorker.drain_all()
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as written:
+        read.backup(written)
+
+
+@contextmanager
+def _prefect_server(home: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    log = (prefect_home / "server.log").open("w")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)],
-        env={
-            **os.environ,
-            "PREFECT_HOME": str(prefect_home),
-            "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
-            "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # as for servers of `dpal run`
-            "PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api",
-        },
-        stdout=log,
-        stderr=log,
-    )
-    url = f"http://127.0.0.1:{port}/api"
-    try:
-        _await_health(url, server)
-        yield url
-    finally:
-        # Logs and events still on their way would be retried for a minute after the end.
-        APILogWorker.drain_all(timeout=10)
-        EventsWorker.drain_all()
-        server.terminate()
-        server.wait(30)
-        log.close()
+    with (home / "server.log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)],
+            env={
+                **os.environ,
+                "PREFECT_HOME": str(home),
+                "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
+                "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # as for servers of `dpal run`
+                "PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api",
+                # What is looked for every five seconds, and by no test.
+                "PREFECT_SERVER_SERVICES_LATE_RUNS_LOOP_SECONDS": "60",
+                "PREFECT_SERVER_SERVICES_PAUSE_EXPIRATIONS_LOOP_SECONDS": "60",
+            },
+            stdout=log,
+            stderr=log,
+        )
+        url = f"http://127.0.0.1:{port}/api"
+        try:
+            _await_health(url, server)
+            yield url
+        finally:
+            server.terminate()
+            server.wait(30)
 
 
 def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
@@ -339,11 +373,7 @@ def mlflow_tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         if not made.exists():
             migrate(first := sa.create_engine(f"sqlite:///{made}"))
             first.dispose()
-        with (
-            closing(sqlite3.connect(made)) as source,
-            closing(sqlite3.connect(str(engine.url.database))) as target,
-        ):
-            source.backup(target)
+        _copy_database(made, Path(str(engine.url.database)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_initialize_tables", copy)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.cli.terminal import out
 
+if TYPE_CHECKING:
+    from flows.ops.restricted_worker import OwnFlowWorker
+
 _ASK_SECONDS = "1"  # Prefect's own 10 would be most of what a small training waits for
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 EXAMPLE = "Example: dpal allow clinic.yaml && dpal worker gpu"
 
 
@@ -46,8 +50,6 @@ def worker(
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", _ASK_SECONDS)
     import asyncio
 
-    from prefect.utilities.processutils import setup_signal_handlers_worker
-
     from flows.ops.deployments import CAMPAIGNS
     from flows.ops.restricted_worker import OwnFlowWorker
     from tasks.allow_list import allow_file, read_allow_list
@@ -59,17 +61,38 @@ def worker(
         os.environ[DEVICE] = device
     if read_allow_list(file := allow_file()).is_empty:
         out.print(f"{file} allows nothing yet: runs are refused until dpal allow FILE.yaml")
-    # What a script starts beside itself (`dpal worker gpu &`) ignores SIGINT, by which Prefect ends
-    # a worker that it told to end.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    setup_signal_handlers_worker(os.getpid(), f"the worker of pool {pool}", out.print)
     if standby is None:
         standby = 0 if pool == CAMPAIGNS else 1
     working = OwnFlowWorker(pool, standby=standby, name=name, create_pool_if_not_found=False)
     try:
-        asyncio.run(working.start(printer=out.print))
+        asyncio.run(_work_until_told_to_end(working))
     except (KeyboardInterrupt, asyncio.CancelledError):
         out.print("worker stopped")
+
+
+async def _work_until_told_to_end(working: OwnFlowWorker) -> None:
+    """Works until the first signal to end, and tidies up then; a second one ends it at once.
+
+    Not by Prefect's own handlers: they raise wherever the program is, and in the middle of a group
+    of tasks that is a traceback. Set here, they are also heard by what a script starts beside
+    itself (`dpal worker gpu &`), which ignores SIGINT.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine that runs is of a task
+
+    def end() -> None:
+        out.print("ending; once more ends it without tidying up")
+        for each in _ENDING:
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        task.cancel()
+
+    for each in _ENDING:
+        loop.add_signal_handler(each, end)
+    await working.start(printer=out.print)
 
 
 def _require_process_pool(name: str) -> None:

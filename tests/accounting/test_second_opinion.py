@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -34,8 +35,12 @@ def small(mode: SelectionMode, adjacency: Adjacency, **changes) -> Plan:
     return plan_naive(Budget(spec, spec.planning_epsilon))
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
-@pytest.mark.parametrize("mode", MODES)
+EVERY = list(product(MODES, Adjacency))
+
+
+@pytest.mark.parametrize(
+    ("mode", "adjacency"), quick_and_slow([EVERY[0], EVERY[3], EVERY[4]], EVERY)
+)
 def test_both_engines_agree_on_every_path(mode, adjacency):
     plan = small(mode, adjacency)
     target = plan.spec.target

@@ -266,7 +266,7 @@ def histories(draw: st.DrawFn) -> tuple[Release, ...]:
     return campaign(events, trainings)
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=2, deadline=None, derandomize=True)
 @given(histories(), st.sampled_from(Adjacency), st.sampled_from([1e-3, 1e-6]))
 def test_both_accountants_agree_and_secrecy_never_costs(releases, adjacency, delta):
     promise = target(delta, adjacency)

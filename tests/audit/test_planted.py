@@ -165,6 +165,7 @@ def test_a_mean_inside_of_the_sum(plan, tmp_path, monkeypatch):
     assert "taken instead" in words(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.5, pytest.param(1.1, marks=pytest.mark.slow)])
 def test_a_wrong_sample_rate(plan, tmp_path, monkeypatch, factor):
     real = vars(PoissonBatches)["of_part"].__func__

@@ -54,6 +54,7 @@ def test_texts_that_are_not_clipped_are_found(tmp_path, monkeypatch):
     assert "step" in failed(audited_texts(model, tmp_path / "scratch"))
 
 
+@pytest.mark.slow
 def test_a_model_of_which_a_part_trains_is_audited(tmp_path):
     spec = campaign()
     model = replace(spec.model, name="mlp", hidden=(5,), trainable=("3",))

@@ -110,13 +110,15 @@ def with_first_step(plan: Plan, **changes: Any) -> Plan:
     return replace(plan, phases=(replace(first, selection=step), *plan.phases[1:]))
 
 
+COMPETING = {"most": 110}  # where 100 are drawn on average
+
+
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"most": 110},  # where 100 are drawn on average: records compete
-        {"draw": {"chance": 0.01}},
-        {"draw": {"failure_probability": 0.0}},
-    ],
+    quick_and_slow(
+        [COMPETING],
+        [COMPETING, {"draw": {"chance": 0.01}}, {"draw": {"failure_probability": 0.0}}],
+    ),
 )
 def test_a_plan_whose_draw_follows_from_nothing_public_is_found(tmp_path, changes):
     plan = with_first_step(secretly(), **changes)

@@ -49,6 +49,7 @@ def test_a_public_name_is_defined_once():
     assert {name: doubles[name] for name in doubles.keys() - SHARED.keys()} == {}
 
 
+@pytest.mark.slow
 def test_what_may_stand_twice_does():
     """An exception that nothing needs any more is taken off the list."""
     assert SHARED.keys() - defined_twice(ROOT).keys() == set()

@@ -159,7 +159,8 @@ def test_classes_are_numbered_from_0(tmp_path):
         chosen = np.array([[0, wrong, 1]])
         with owner_reads(DataError, match=says) as error:
             read_ballots([written(tmp_path / "c.parquet", long_table(chosen, "class"))])
-        assert f"{wrong:,}" not in str(error.value)  # a vote, and others read what an error says
+        said = str(error.value).replace(str(tmp_path), "")
+        assert f"{wrong:,}" not in said  # a vote, and others read what an error says
 
 
 def test_an_empty_ballot_is_none(tmp_path):

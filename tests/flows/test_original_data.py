@@ -210,7 +210,7 @@ def commands(name: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     "name",
-    quick_and_slow(["svhn-public", "octmnist", "snli-pairs", "chexpert", "votes-voc"], ORIGINALS),
+    quick_and_slow(["octmnist", "snli-pairs", "votes-voc"], ORIGINALS),
 )
 def test_an_original_is_imported_by_the_commands_of_its_file_and_can_be_planned(
     tmp_path, monkeypatch, name

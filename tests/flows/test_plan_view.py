@@ -102,7 +102,9 @@ def test_a_sweep_plans_as_plan_does(workplace, mlflow_uri):
             "adjacency differs, unit record",
             marks=pytest.mark.slow,
         ),
-        ("schedule.epochs_per_phase=1,2", "epsilon 4 at delta 0.0001"),
+        pytest.param(
+            "schedule.epochs_per_phase=1,2", "epsilon 4 at delta 0.0001", marks=pytest.mark.slow
+        ),
     ],
     ids=["delta", "epsilon", "adjacency", "none of them"],
 )

@@ -80,6 +80,7 @@ def test_nothing_else_is_changed(copy):
         assert back == (room / place).read_text(encoding="utf-8"), place
 
 
+@pytest.mark.slow
 def test_the_entry_points_are_renamed(copy):
     text = (copy / "pyproject.toml").read_text(encoding="utf-8")
     assert '"dpal.flows.cli.main:main"' in text

@@ -23,6 +23,21 @@ STARTED = (
     "os.execv(sys.argv[1], sys.argv[1:])"
 )
 
+# What the worker prints while it starts is where a signal finds it in the middle of that.
+INTERRUPTED = """
+import os, signal, sys
+from flows.cli import worker
+
+class Interrupting:
+    def print(self, said):
+        print(said, flush=True)
+        if "started!" in said:
+            os.kill(os.getpid(), signal.{})
+
+worker.out = Interrupting()
+worker.worker(sys.argv[1], standby=0)
+"""
+
 
 @pytest.fixture
 def pool(orchestrated: str) -> str:
@@ -60,3 +75,18 @@ def test_by_either_signal_however_it_was_started(pool, tmp_path, sent, before):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@pytest.mark.parametrize("sent", quick_and_slow(["SIGINT"], ["SIGINT", "SIGTERM"]))
+def test_in_the_middle_of_its_start_and_without_a_traceback(pool, tmp_path, sent):
+    environment = {
+        **os.environ, "PREFECT_API_URL": pool, "DPAL_ALLOW": str(tmp_path / "allow.yaml"),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+    }  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(sent), POOL], env=environment, cwd=tmp_path,
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "worker stopped", ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -13,6 +13,7 @@ from flows.cli.yaml_loader import read_yaml
 from tests.conftest import write_config
 from tests.flows.calling import call, sentence
 from tests.fuzz.outcomes import Tally
+from tests.variants import quick_and_slow
 
 NUMBERS = ("9" * 400, "9" * 5000, "-" + "9" * 400, "1e400", f"[{'9' * 400}]")
 KEYS = (
@@ -65,8 +66,11 @@ def test_a_reason_that_cannot_be_written_down_is_not_recorded():
     assert exported.returncode == 0, exported
 
 
+TEXTS = ["9" * 5000, "[" * 5000, HALF, f"a: {HALF}", f"{HALF}: 1"]
+
+
 @pytest.mark.usefixtures("no_garbage")
-@pytest.mark.parametrize("text", ["9" * 5000, "[" * 5000, HALF, f"a: {HALF}", f"{HALF}: 1"])
+@pytest.mark.parametrize("text", quick_and_slow([TEXTS[0], TEXTS[3]], TEXTS))
 def test_yaml_that_cannot_be_is_no_yaml(text):
     import yaml
 

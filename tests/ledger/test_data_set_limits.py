@@ -6,6 +6,7 @@ import math
 import pickle
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import pytest
 
@@ -17,6 +18,7 @@ from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.selection_steps import HiddenGate
 from tests.conftest import having, nothing_released, small_spec
 from tests.ledger.releasing import PLAN, Drawing, draw, hold, run_all, settle
+from tests.variants import quick_and_slow
 
 MODES = ["hidden", "visible", "paper"]
 
@@ -50,8 +52,12 @@ def test_what_the_ledger_adds_up_is_what_was_certified(ledger, mode):
     assert epsilon <= 8
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("accountant", Accountant)
+@pytest.mark.parametrize(
+    ("mode", "accountant"),
+    quick_and_slow(
+        [("hidden", Accountant.PLD), ("visible", Accountant.RDP)], product(MODES, Accountant)
+    ),
+)
 def test_a_release_that_does_not_fit_is_refused_and_nothing_is_drawn(ledger, mode, accountant):
     """Everything up to the last training fits; that one alone breaks the promise."""
     plan = louder(planned(mode).plan, 2, 0.4)

@@ -53,6 +53,7 @@ def test_a_laplace_scale_off_by_5_percent_is_caught(epsilon, bits):
     assert error(epsilon * 0.95) < -TWO_SIDED  # the noise is too small
 
 
+@pytest.mark.slow
 def test_a_zero_that_is_counted_twice_is_caught(bits):
     # Sign times size gives 0 as both +0 and -0: next to 1 it then has e^0.69 times its
     # chance. At epsilon 64 that is 4.9e-4, or 977 of two million: a standard deviation of

@@ -62,9 +62,9 @@ SOME = [
 ]
 
 
-QUICK = {
-    Strategy.NAIVE: WAYS,
-    Strategy.STEP_AMPLIFICATION: [SelectionMode.HIDDEN, RANDOM],
+QUICK: dict[Strategy, list[Any]] = {
+    Strategy.NAIVE: [SelectionMode.PAPER, RANDOM],
+    Strategy.STEP_AMPLIFICATION: [SelectionMode.HIDDEN],
     Strategy.NOISE_REDUCTION: [SelectionMode.VISIBLE],
     Strategy.CONTINUAL: [SelectionMode.HIDDEN, SelectionMode.VISIBLE],
 }

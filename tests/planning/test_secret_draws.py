@@ -195,6 +195,7 @@ def capped(cap: LabelCap = LabelCap.SUM, **changes: Any) -> CampaignSpec:
     return replace(hidden(**changes), threshold_start=ThresholdStart.VALIDATION, label_cap=cap)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", quick_and_slow([Strategy.STEP_AMPLIFICATION], Strategy))
 def test_gates_that_share_a_cap_are_planned_beside_a_draw(strategy):
     secret, known = (planned(capped(strategy=strategy, secret=drawn)) for drawn in (True, False))

@@ -102,6 +102,7 @@ def test_a_public_model_answers_and_teachers_object():
     assert not any_failed(dpal.verify("artifacts/agreed", ledger="artifacts/ledger.sqlite"))
 
 
+@pytest.mark.slow
 def test_teachers_object_to_a_bad_model_until_that_is_spent():
     """At epsilon 8 a threshold is so noisy that one run in a hundred or so finds fewer."""
     mislabel(Path("tuning.parquet"))

@@ -203,6 +203,7 @@ def same_law(alone: np.ndarray, together: np.ndarray) -> bool:
     return min(found) > ALARM / 2
 
 
+@pytest.mark.slow
 def test_releases_are_distributed_as_those_of_one_process(crew, alone):
     together = gradients(NOISY, crew)
     assert same_law(alone, together)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.training.plain_training import fine_tune
 from dpal.training.side_by_side import fine_tune_together, is_small_head
+from tests.variants import quick_and_slow
 
 WIDTH, CLASSES = 12, 4
 TRAINING = FineTuning(
@@ -25,7 +28,7 @@ SPEC = ModelSpec(name="logistic", input_shape=(WIDTH,), classes=CLASSES)
 Records = tuple[list[Tensor], list[Tensor]]
 
 
-def records(sizes: list[int], task: Task = Task.SINGLE_LABEL) -> Records:
+def records(sizes: Sequence[int], task: Task = Task.SINGLE_LABEL) -> Records:
     draw = torch.Generator().manual_seed(3)
     inputs = [torch.randn(size, WIDTH, generator=draw) for size in sizes]
     truth = torch.randn(WIDTH, CLASSES, generator=draw)
@@ -68,9 +71,16 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("sizes", [[40] * 5, [33, 48, 40, 47], [7]], ids=["same", "other", "few"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("name", SPECS)
+SIZES = [(40,) * 5, (33, 48, 40, 47), (7,)]
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "sizes"),
+    quick_and_slow(
+        [*product(SPECS, ["sgd"], SIZES[1:2]), *product(["mlp"], ["adam"], SIZES)],
+        product(SPECS, ["sgd", "adam"], SIZES),
+    ),
+)
 def test_side_by_side_is_as_one_after_the_other(name, optimizer, sizes):
     """Sizes with as many steps; the last batch of an epoch is shorter for some."""
     spec, training = SPECS[name], replace(TRAINING, optimizer=optimizer)

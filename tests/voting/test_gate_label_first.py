@@ -54,6 +54,7 @@ def test_dependents_of_a_present_gate_are_asked_and_paid(bits):
     assert budget.spent == pytest.approx(20 * 4 * price(budget))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.floats(1, 40), st.floats(3, 20))
 def test_questions_are_counted_and_stop_by_released_answers_alone(seed, epsilon, sigma):
