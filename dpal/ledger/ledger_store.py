@@ -26,6 +26,7 @@ from dpal.ledger.entry_rows import entry_at, read_entries
 from dpal.ledger.known_ledgers import Places, ledger_places
 from dpal.ledger.schema_version import VERSIONS, migrate_schema, version_of
 from dpal.ledger.stamped_day import day_of, today_in_utc
+from dpal.ledger.topics import own_topic
 from dpal.ledger.verified_entries import EntriesSoFar
 from dpal.ledger.verify_since import (
     NOTHING_VERIFIED,
@@ -345,7 +346,7 @@ class LedgerStore:
                     self._places.require_nothing_lost()
                 self._open(so_far)
             # Also where this entry does not ask for them.
-            so_far.require_sound(campaign)
+            so_far.require_sound(campaign, own_topic(campaign, kind, release))
             body = compose(so_far)
             day = day_of(campaign, so_far.of(campaign, EntryKind.HOLD), self._today())
             entry = _follow(so_far, campaign, kind, release, body, day)

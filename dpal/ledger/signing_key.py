@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,17 @@ def is_signed(content: Any) -> bool:
         return False
     fields = {name: value for name, value in content.items() if name != "signature"}
     try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(content["key"])))
-        key.verify(bytes.fromhex(str(content["signature"])), canonical_json(fields).encode())
+        signed = canonical_json(fields)
+    except ValueError:
+        return False
+    return _holds(str(content["key"]), str(content["signature"]), signed)
+
+
+@lru_cache(maxsize=64)  # every append asks for the same anchor several times
+def _holds(key: str, signature: str, signed: str) -> bool:
+    try:
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+        public.verify(bytes.fromhex(signature), signed.encode())
     except (InvalidSignature, ValueError):
         return False
     return True

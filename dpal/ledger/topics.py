@@ -50,12 +50,7 @@ class TopicLine:
 
 def topics_of(entry: Entry) -> tuple[str, ...]:
     """Names of all topics of an entry; the first is that of its kind and campaign."""
-    campaign, body = entry.campaign, entry.body
-    if entry.kind is EntryKind.CHECKPOINT:
-        # By attempt: all that is ever asked is which one is its newest.
-        topics = [steps_topic(campaign, entry.release.partition("@")[0])]
-    else:
-        topics = [kind_topic(campaign, entry.kind)]
+    topics, body = [own_topic(entry.campaign, entry.kind, entry.release)], entry.body
     if entry.kind in _OF_DATA_SETS and "dataset" in body:
         topics.append(data_topic(str(body["dataset"])))
     if entry.kind in (EntryKind.HOLD, EntryKind.END) and body.get("data"):
@@ -65,6 +60,14 @@ def topics_of(entry: Entry) -> tuple[str, ...]:
     if entry.kind is EntryKind.BLOCK:
         topics += [earlier_topic(str(one["campaign"])) for one in body.get("earlier", ())]
     return tuple(dict.fromkeys(topics))
+
+
+def own_topic(campaign: str, kind: EntryKind, release: str) -> str:
+    """The topic of an entry's kind and campaign."""
+    if kind is EntryKind.CHECKPOINT:
+        # By attempt: all that is ever asked is which one is its newest.
+        return steps_topic(campaign, release.partition("@")[0])
+    return kind_topic(campaign, kind)
 
 
 def is_uncounted(held: dict[str, Any]) -> bool:

@@ -35,6 +35,7 @@ from dpal.ledger.topics import (
 )
 from dpal.ledger.verify_since import Doubt, write_lines
 
+_OPENED = kind_topic("", EntryKind.OPEN)
 SPENDING = (EntryKind.HOLD, EntryKind.RESERVE, EntryKind.END)  # of a campaign
 
 _JOINED = (
@@ -65,6 +66,7 @@ class EntriesSoFar(Sequence[Entry]):
         self.prefix = prefix
         self._connection, self._branches = connection, Branches()
         self._proven: dict[str, list[Entry]] = {}
+        self._lines: dict[str, tuple[TopicLine, Entry] | None] = {}  # the newest of their topics
 
     def of(self, campaign: str, *kinds: EntryKind) -> list[Entry]:
         """A campaign's entries of some kinds, in order; of kinds that have no campaign, all."""
@@ -88,6 +90,7 @@ class EntriesSoFar(Sequence[Entry]):
 
     def totals_of(self, name: str) -> Totals:
         """What holds and ends take of a data set, by block."""
+        self._load([shares_topic(name), data_topic(name)])  # of which limits are asked next
         newest = self._newest(shares_topic(name))
         return totals_in("" if newest is None else newest[0].totals)
 
@@ -128,10 +131,17 @@ class EntriesSoFar(Sequence[Entry]):
         """Public keys whose anchors the ledger accepts."""
         return known_keys([self.first, *self.of("", EntryKind.ADOPT)])
 
-    def require_sound(self, campaign: str) -> None:
-        """Requires that what a campaign may spend, and has spent, is what was verified."""
-        about_ledger = [kind_topic("", kind) for kind in (EntryKind.OPEN, EntryKind.ADOPT)]
-        self._read([*about_ledger, *(kind_topic(campaign, kind) for kind in SPENDING)])
+    def require_sound(self, campaign: str, follows: str) -> None:
+        """Requires that what a campaign may spend, and has spent, is what was verified.
+
+        Args:
+          campaign: whose.
+          follows: topic of the entry that is to be written, whose way is read in the same query.
+        """
+        topics = [_OPENED, kind_topic("", EntryKind.ADOPT)]
+        topics += [kind_topic(campaign, kind) for kind in SPENDING]
+        self._load([*topics, follows])
+        self._read(topics)
         _ = self.first
 
     def of_campaign(self, campaign: str) -> list[Entry]:
@@ -144,8 +154,9 @@ class EntriesSoFar(Sequence[Entry]):
 
     def add(self, entry: Entry) -> None:
         """Writes an entry that follows, and its topics."""
-        lines = []
-        for topic in topics_of(entry):
+        lines, topics = [], topics_of(entry)
+        self._load(topics)
+        for topic in topics:
             before = self._newest(topic)
             line = None if before is None else before[0]
             lines.append(next_line(topic, line, entry, self._held(topic, entry)))
@@ -154,6 +165,7 @@ class EntriesSoFar(Sequence[Entry]):
         for line in lines:
             self._branches.put(line.topic, line.digest)
             self._proven.pop(line.topic, None)
+            self._lines[line.topic] = line, entry
         self._branches.write(self._connection)
         self.prefix = VerifiedPrefix(
             sequence=entry.sequence, digest=entry.digest, topics=self._branches.root()
@@ -179,8 +191,10 @@ class EntriesSoFar(Sequence[Entry]):
         """One by its place; what only its own digest speaks for, but the last one's."""
         if isinstance(index, slice):
             return list(self)[index]
-        numbers = range(1, len(self) + 1)
-        entry = entry_at(self._connection, numbers[index])
+        number = range(1, len(self) + 1)[index]
+        opened = self._proven.get(_OPENED, ())
+        entry = next((one for one in opened if one.sequence == number), None)
+        entry = entry or entry_at(self._connection, number)
         if entry is None:
             raise Doubt
         return entry
@@ -196,30 +210,35 @@ class EntriesSoFar(Sequence[Entry]):
         if not topics:
             return
         self._load(topics)
-        newest: dict[str, TopicLine] = {}
+        newest: dict[str, tuple[TopicLine, Entry]] = {}
         self._proven |= {topic: [] for topic in topics}
         for entry, stored in self._rows(_JOINED, topics=topics):
             before = newest.get(stored.topic)
-            follows = stored.number == 1 if before is None else before.digest == stored.previous
+            follows = stored.number == 1 if before is None else before[0].digest == stored.previous
             if not follows or stored.entry != entry.digest:
                 raise Doubt
-            newest[stored.topic] = stored
+            newest[stored.topic] = stored, entry
             self._proven[stored.topic].append(entry)
         for topic in topics:
             last = newest.get(topic)
-            if self._branches.digest_of(topic) != (None if last is None else last.digest):
+            if self._branches.digest_of(topic) != (None if last is None else last[0].digest):
                 raise Doubt
+            self._lines[topic] = last
 
     def _newest(self, topic: str) -> tuple[TopicLine, Entry] | None:
         """The newest line of a topic, and its entry; the digest proves both."""
+        if topic in self._lines:
+            return self._lines[topic]
         self._load([topic])
+        newest = None
         for entry, stored in self._rows(_NEWEST, topic=topic):
-            if stored.entry != entry.digest or stored.digest != self._branches.digest_of(topic):
+            if stored.entry != entry.digest:
                 raise Doubt
-            return stored, entry
-        if self._branches.digest_of(topic) is not None:
+            newest = stored, entry
+        if self._branches.digest_of(topic) != (None if newest is None else newest[0].digest):
             raise Doubt
-        return None
+        self._lines[topic] = newest
+        return newest
 
     def _held(self, topic: str, entry: Entry) -> Entry | None:
         """The hold that an end takes back, where it adds to totals."""

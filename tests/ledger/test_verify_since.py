@@ -344,3 +344,20 @@ def test_whoever_asks_for_everything_gets_it_or_nothing(spent, place):
     raw.reseal(place, 3, body={"cost": 0})
     with pytest.raises(LedgerTampered):
         spent.append(campaign="third", kind=EntryKind.RESERVE, release="2", body=body)
+
+
+def test_an_append_asks_the_database_for_each_thing_once(spent):
+    """What an append costs is mostly how many statements it takes, however long the ledger is."""
+    selected: list[str] = []
+
+    @sa.event.listens_for(spent._database._engine, "before_cursor_execute")
+    def note(_connection, _cursor, statement, parameters, _context, _many):
+        if " \nFROM " in statement:
+            selected.append(f"{statement} {parameters}")
+
+    spend(spent, "4", campaign="other", cost=0)
+    assert len(selected) == len(set(selected)) + 1  # the last entry, by its number
+    assert len(selected) == 6
+    selected.clear()
+    spent.append(campaign="other", kind=EntryKind.CHECKPOINT, release="4@1", body={})
+    assert len(selected) == 7
