@@ -478,8 +478,8 @@ def _best_answers(epsilon: float, share: float) -> tuple[RandomizedResponse, flo
             best = (precision, answers, passing)
     if best is None:
         raise ParameterError(
-            f"visible selection at epsilon {epsilon:.3g} cannot pick {share:.1%} of the pool; "
-            "raise privacy.selection_epsilon or use acquisition random"
+            f"visible selection at epsilon {epsilon:.3g} cannot pick {share:.1%} of "
+            "the records that are left; raise privacy.selection_epsilon or use acquisition random"
         )
     return best[1], best[2]
 

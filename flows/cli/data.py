@@ -77,7 +77,7 @@ def register_command(
         raise ConfigError("--apart needs a reason; nothing was registered")
     added = manage_data_sets.register_data_set(name, limit, places, runtime, apart=apart)
     out.print(f"data set {name}: {limit_in_words(limit)}", soft_wrap=True)
-    _say_added(name, added)
+    _say_added(name, added, limit.unit)
     out.print(f"campaigns use it with data.dataset: {name}; what is left: dpal data show {name}")
 
 
@@ -107,10 +107,10 @@ def add_command(
         raise ConfigError("--apart needs a reason; nothing was added")
     runtime = runtime_from(settings)
     places = list(map(place_of, files))
-    _say_added(
-        name, manage_data_sets.add_block(name, places, runtime, similar=similar, apart=apart)
-    )
-    _say_large_delta(name, manage_data_sets.registered(runtime)[name])
+    added = manage_data_sets.add_block(name, places, runtime, similar=similar, apart=apart)
+    registered = manage_data_sets.registered(runtime)[name]
+    _say_added(name, added, registered.limit.unit)
+    _say_large_delta(name, registered)
 
 
 @data_app.command(epilog='Example: dpal data limit clinic --epsilon 10 --reason "board, May 3"')
@@ -175,18 +175,23 @@ def _say_large_delta(name: str, registered: DataSet) -> None:
         )
 
 
-def _say_added(name: str, added: Added) -> None:
+def _say_added(name: str, added: Added, unit: Unit) -> None:
     from dpal.reports.ledger_words import left_of_limit
 
     if added.block is None:
         out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
     else:
-        known_note = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
+        of_records = "" if unit is Unit.RECORD else " records"
+        known_note = (
+            f"; {added.known:,}{of_records} were known and stay in their blocks"
+            if added.known
+            else ""
+        )
         left = left_of_limit(added.earlier)
         if added.earlier:
             left += f" (dpal data show {name})"
         out.print(
-            f"block {added.block}: {added.new:,} new records with {left}{known_note}",
+            f"block {added.block}: {added.new:,} new {unit}s with {left}{known_note}",
             soft_wrap=True,
         )
     if added.copied:

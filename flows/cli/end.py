@@ -10,7 +10,10 @@ EXAMPLE = "Example: dpal end artifacts/digits"
 
 
 def end_command(folder: CampaignDir) -> None:
-    """End a run before its plan is done; what it held and did not use flows back."""
+    """End a run before its plan is done; what it held of a data set and did not use flows back.
+
+    Less of it does where selected ids were shown: who saw them chose when to end it.
+    """
     from dpal.runs.execute import end
 
     ended = campaign_folder(folder)

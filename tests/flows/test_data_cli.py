@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -62,3 +63,14 @@ def test_a_campaign_on_copies_must_name_their_data_set(copies):
     write_config(Path("run.yaml"), data__pool=copies, labeler={"kind": "file"})
     refused = sentence(call("plan", "run.yaml"))
     assert "copies.parquet holds records" in refused
+
+
+def test_groups_are_told_by_their_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    table = pq.read_table(write_blobs(Path("all.parquet"), 60, seed=1))
+    people = pa.array([f"person {row % 20}" for row in range(len(table))])
+    pq.write_table(table.append_column("person", people), "grouped.parquet")
+    registered = ("data", "register", "clinic", "grouped.parquet", "--epsilon", "8")
+    said = call(*registered, "--group", "person").stdout
+    assert "block 0: 20 new groups with the whole limit" in said
