@@ -17,6 +17,7 @@ from dpal.training.per_record.norms_and_sums import (
     at_once,
     gram_product,
     measured,
+    room_of_sums,
     weigh_records,
 )
 
@@ -82,17 +83,19 @@ class LinearRule(Rule):
         return SquaredNorms(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
     def _measure(self, features: Tensor, back: Tensor, way: str) -> SquaredNorms:
-        bias = back.sum(dim=1).square().sum(dim=1) if "bias" in self.parameters else 0.0
+        bias = room = back.new_zeros(len(back))
+        if "bias" in self.parameters:
+            bias, room = back.sum(dim=1).square().sum(dim=1), room_of_sums(back)
         if "weight" not in self.parameters:
-            return SquaredNorms.exact(bias + back.new_zeros(len(back)))
+            return SquaredNorms(bias, room)
         if way == GHOST:
             value, rounding = gram_product(
                 torch.bmm(features, features.transpose(1, 2)), torch.bmm(back, back.transpose(1, 2))
             )
-            return SquaredNorms(value + bias, rounding)
+            return SquaredNorms(value + bias, rounding + room)
         gradients = torch.bmm(back.transpose(1, 2), features)
         value, rounding = measured(gradients, features, back, precision=self.precision)
-        return SquaredNorms(value + bias, rounding)
+        return SquaredNorms(value + bias, rounding + room)
 
 
 class EmbeddingRule(Rule):
@@ -132,7 +135,8 @@ class EmbeddingRule(Rule):
         )
         owner = torch.div(seen, self._table[0], rounding_mode="floor")
         sizes = sums.square().sum(dim=1)
-        return SquaredNorms.exact(back.new_zeros(records).index_add_(0, owner, sizes))
+        value = back.new_zeros(records).index_add_(0, owner, sizes)
+        return SquaredNorms(value, room_of_sums(back))
 
     def _counted(self, inputs: Tensor, grads: Tensor, records: int) -> Tensor:
         """Output gradients (n, positions, width), 0 where the padding is read."""

@@ -92,6 +92,17 @@ def rounding_room(
     return INSTANTIATED_ROUNDING[precision] * taps * read * sent
 
 
+def room_of_sums(terms: Tensor) -> Tensor:
+    """The same (n,) of sums over positions, of terms (n, positions, width) in float32.
+
+    As a layer sums that reads 1 at each position. With one position there is nothing to add up.
+    """
+    positions = terms.shape[1]
+    if positions == 1:
+        return terms.new_zeros(len(terms))
+    return INSTANTIATED_ROUNDING[Precision.FP32] * positions * squares(terms)
+
+
 def squares(values: Tensor) -> Tensor:
     """Squared norms (n,) of a tensor (n, ...), however it lies in memory."""
     axes = tuple(range(1, values.dim()))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +50,29 @@ def test_embedding(length, words, padding, views, seed):
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randint(words, (2 * views, length), generator=generator)
     assert_rule_is_right(EmbeddingRule(layer), inputs, records=2, seed=seed, forced=(INSTANTIATE,))
+
+
+@pytest.mark.parametrize("sent", [1.0, 1e4, 1e6])
+def test_positions_that_cancel_stay_within_the_bound(sent):
+    """Nothing is left of such sums but rounding, and another one each time they are taken.
+
+    Seen red without room for it: up to 1.6 times the bound.
+    """
+    layer, bias = nn.Embedding(50, 16), nn.Linear(4, 16)
+    bias.weight.requires_grad_(False)
+    half = sent * normal(8, 128, 16, seed=0)
+    back = torch.cat([half, -half.roll(17, dims=1)], dim=1)
+    words = torch.zeros(8, 256, dtype=torch.long)
+    for rule, inputs in (
+        (EmbeddingRule(layer), words),
+        (LinearRule(bias), 1e-3 * normal(8, 256, 4, seed=1)),
+    ):
+        for way in rule.ways(inputs, back, 8):
+            found = rule.squared_norms(inputs, back, 8, way=way)
+            norms = (found.value + found.rounding).sqrt() * (1 + rule.precision.slack)
+            for alone in torch.diag((1 / norms).clamp(max=1.0)):
+                (total,) = rule.weighted(inputs, back, alone).values()
+                assert total.double().norm() <= 1
 
 
 def test_the_ways_that_are_offered_suit_the_shape():
