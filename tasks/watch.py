@@ -22,12 +22,12 @@ from dpal.reports.ledger_tables import blocks_table, limit_in_words
 from dpal.reports.ledger_words import left_of_limit
 from dpal.reports.render.markdown import block_in_markdown, literal
 from dpal.reports.watch_tables import watch_tables
+from dpal.runs.count_past_campaigns import earlier_on
 from dpal.runs.inbox_scan import InboxScan, missing_files
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
 from dpal.runs.plan_new_campaign import registry_of
 from dpal.runs.progress_logging import notify
-from dpal.runs.spend_before_registration import earlier_on
 from tasks import watched_runs
 from tasks.boundary import task
 from tasks.flow_run_page import publish_story

@@ -17,7 +17,7 @@ from dpal import check
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import LedgerError
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.spend_before_registration import SOLE, charge_of_earlier, unlike_promise
+from dpal.ledger.past_campaigns_of_records import SOLE, charge_of_earlier, unlike_promise
 from dpal.privacy import Adjacency, Unit
 
 SALT, PART = "salt", "part-"

@@ -9,7 +9,7 @@ from dpal.accounting.renyi_filter import NOTHING
 from dpal.ledger.data_set_accounts import Basis, BlockAccount, DataSet, data_set
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.spend_before_registration import charge_of_earlier
+from dpal.ledger.past_campaigns_of_records import charge_of_earlier
 
 
 @dataclass(frozen=True, kw_only=True)

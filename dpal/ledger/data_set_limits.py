@@ -25,7 +25,7 @@ from dpal.ledger.data_set_accounts import (
     shares_in,
 )
 from dpal.ledger.entries import Entry
-from dpal.ledger.spend_before_registration import charge_of_earlier
+from dpal.ledger.past_campaigns_of_records import charge_of_earlier
 from dpal.ledger.taken_totals import plainly_fit
 from dpal.ledger.verified_entries import EntriesSoFar
 from dpal.privacy import PrivacyTarget

@@ -44,7 +44,7 @@ from dpal.ledger.data_set_accounts import (
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.spend_before_registration import PastCampaigns, counted
+from dpal.ledger.past_campaigns_of_records import PastCampaigns, counted
 from dpal.ledger.topics import is_uncounted
 from dpal.ledger.verified_entries import EntriesSoFar
 

@@ -21,9 +21,9 @@ from dpal.ledger.data_set_accounts import DataSet, Limit, data_sets, register_bo
 from dpal.ledger.data_set_registry import Added
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
+from dpal.runs.count_past_campaigns import earlier_on, lost_before
 from dpal.runs.open_ledger import open_ledger, recorded_ledger
 from dpal.runs.plan_new_campaign import registry_of
-from dpal.runs.spend_before_registration import earlier_on, lost_before
 
 
 def register_data_set(

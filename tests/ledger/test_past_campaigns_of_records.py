@@ -19,8 +19,8 @@ from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.ledger.past_campaigns_of_records import PastCampaigns
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.spend_before_registration import PastCampaigns
 from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.reports.ledger_tables import blocks_table
@@ -291,7 +291,7 @@ def test_what_was_promised_under_replace_one_covers_zero_out(before):
 
 @pytest.mark.parametrize(("promised", "limit"), OTHER_PROMISES)
 def test_of_what_earlier_versions_counted_so_nothing_is_left(before, promised, limit, monkeypatch):
-    module = "dpal.ledger.spend_before_registration.unlike_promise"
+    module = "dpal.ledger.past_campaigns_of_records.unlike_promise"
     with lock_folder(before.root / "first"), monkeypatch.context() as earlier:
         before.hold("first", **promised)
         earlier.setattr(module, lambda *_: "")

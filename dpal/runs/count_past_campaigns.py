@@ -13,7 +13,7 @@ from dpal.ledger.data_set_accounts import data_set
 from dpal.ledger.data_set_registry import EarlierOn
 from dpal.ledger.entries import Entry
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.spend_before_registration import PastCampaigns
+from dpal.ledger.past_campaigns_of_records import PastCampaigns
 from dpal.runs.protected_validation_overlap import measured_on, require_unmeasured
 from dpal.runs.unregistered_runs import Runs, require_known, runs_on
 
