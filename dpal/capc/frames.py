@@ -24,12 +24,15 @@ from dpal.capc.messages import (
 from dpal.capc.session_keys import SESSION_BYTES, Greeting, Invitation
 from dpal.capc.strict_messages import kinds_to_querier, kinds_to_site
 from dpal.capc.terms import MOST_QUERIES, Terms, batch_of
-from dpal.errors import ParameterError, ProtocolError
+from dpal.errors import BudgetExceeded, DpalError, ParameterError, ProtocolError, VoteAborted
 
 _CONTROL: Final = b"\0"
 _PARCEL: Final = b"\1"
 _NAME_BYTES: Final = 64
 LENGTH_BYTES: Final = 4  # of the length that a frame begins with
+_LONGEST_REASON: Final = 600
+# Errors about the vote. All others may name files or servers of whoever met them.
+_TOLD: Final = (ProtocolError, VoteAborted, ParameterError, BudgetExceeded)
 _LEAST: Final = 1 << 22  # what a control message may take: certificates of a thousand sites
 
 Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=1024)]
@@ -109,7 +112,14 @@ class Abort(_Control):
     """Anybody: the session is over, and why."""
 
     kind: Literal["abort"] = "abort"
-    reason: Annotated[str, Field(max_length=600)]
+    reason: Annotated[str, Field(max_length=_LONGEST_REASON)]
+
+    @classmethod
+    def because(cls, session: str, why: DpalError | str) -> Abort:
+        """The end of a session; where files of whoever ends it lie is nobody else's business."""
+        if isinstance(why, DpalError) and not isinstance(why, _TOLD):
+            why = f"it could not go on for a reason of its own ({why.code}), which its output says"
+        return cls(session=session, reason=str(why)[:_LONGEST_REASON])
 
 
 Control = Annotated[

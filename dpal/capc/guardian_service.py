@@ -132,11 +132,11 @@ class _Session:
             found[party] = said
         return found
 
-    async def abort(self, reason: str) -> None:
+    async def abort(self, why: DpalError | str) -> None:
         """Tells everybody who can still be told."""
         for party in self.connections:
             with contextlib.suppress(DpalError):
-                await self.send(party, Abort(session=self.id, reason=reason[:600]))
+                await self.send(party, Abort.because(self.id, why))
 
     def _name(self, party: str) -> str:
         return self.invitation.querier if party == QUERIER else party
@@ -216,9 +216,7 @@ class GuardianService:
         except DpalError as error:
             self.say(str(error))
             with contextlib.suppress(DpalError):
-                await connection.send(
-                    Abort(session=NOBODY, reason=str(error)[:600]), patience=self.patience
-                )
+                await connection.send(Abort.because(NOBODY, error), patience=self.patience)
         finally:
             await connection.close()
 
@@ -248,7 +246,7 @@ class GuardianService:
             await self._conduct(session)
         except DpalError as error:
             self.say(f"a session of {name} ended: {error}")
-            await session.abort(str(error))
+            await session.abort(error)
         finally:
             del self._sessions[session.id]
             reading.cancel()

@@ -125,7 +125,7 @@ async def _joined(
             yield asker
         except ProtocolError as error:
             with contextlib.suppress(DpalError):
-                await asker.send(Abort(session=said.session, reason=str(error)[:600]))
+                await asker.send(Abort.because(said.session, error))
             raise
         with contextlib.suppress(DpalError):
             await asker.send(Ask(session=said.session, queries=0))

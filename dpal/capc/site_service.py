@@ -24,7 +24,7 @@ from dpal.capc.precomputed_shares import ShareFolder
 from dpal.capc.session_member import SessionMember, join
 from dpal.capc.site_account import SiteAccount
 from dpal.capc.terms import SiteModel, Terms, noise_share
-from dpal.errors import DpalError, ParameterError, ProtocolError, StorageError, VoteAborted
+from dpal.errors import DpalError, ParameterError, ProtocolError, VoteAborted
 from dpal.randomness import secure
 
 _AGAIN_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
@@ -108,12 +108,8 @@ class SiteService:
                 except DpalError as error:
                     self._forget(said.session)
                     self.say(str(error))
-                    # Where its files lie is nobody else's business.
-                    stored = isinstance(error, StorageError)
-                    reason = "it could not write its own account" if stored else str(error)
                     await connection.send(
-                        Abort(session=said.session, reason=reason[:600]),
-                        patience=self.patience,
+                        Abort.because(said.session, error), patience=self.patience
                     )
         except DpalError as error:
             self.say(str(error))

@@ -21,7 +21,7 @@ from dpal.capc.frames import Abort, Ask, Parcel, from_frame, largest_frame, to_f
 from dpal.capc.messages import HiddenWeights, LastDeal
 from dpal.capc.querier import QuerierBatch
 from dpal.capc.terms import QUERIER, VoteMode, batch_of
-from dpal.errors import ParameterError, ProtocolError, VoteAborted
+from dpal.errors import LedgerError, ParameterError, ProtocolError, StorageError, VoteAborted
 from tests.capc.parties import Authority, FreeAccount, staged
 from tests.capc.shared_outcomes import in_mode
 from tests.capc.together import numbers_of, plain_votes, terms_of
@@ -392,6 +392,35 @@ def test_no_answer_is_told_that_could_not_be_committed(tmp_path, monkeypatch):
         assert len(deals) == 1 + len(TERMS.sites)
 
     on_stage(tmp_path, play, account=BrokenAccount())
+
+
+class LedgerGone(FreeAccount):
+    """A guardian whose ledger cannot be written, or was altered."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def reserve(self):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageError("/srv/keeper/ledger.sqlite", "No space left on device"),
+        LedgerError.before_release("there is no ledger at postgresql://keeper@db/srv/keeper"),
+    ],
+    ids=lambda error: error.code,
+)
+def test_where_files_of_the_guardian_lie_is_told_to_nobody_else(tmp_path, error):
+    async def play(stage):
+        with pytest.raises(VoteAborted) as ended:
+            await stage.ask([ASKED])
+        assert "the guardian" in str(ended.value) and "srv" not in str(ended.value)
+        assert any(str(error) in line for line in stage.said), "its own output says it"
+
+    on_stage(tmp_path, play, account=LedgerGone(error))
 
 
 def test_strangers_and_the_revoked_are_not_served(tmp_path):

@@ -93,6 +93,17 @@ def test_no_vote_leaves_that_could_not_be_written_down(tmp_path, monkeypatch):
     on_stage(tmp_path, play)
 
 
+def test_where_a_damaged_account_lies_is_told_to_nobody_else(tmp_path):
+    async def play(stage):
+        (tmp_path / "site-2.jsonl").write_text("[]\n")
+        with pytest.raises(VoteAborted) as ended:
+            await stage.ask([ASKED])
+        assert "site-2" in str(ended.value) and "jsonl" not in str(ended.value)
+        assert any("site-2.jsonl" in line for line in stage.said), "its own output says it"
+
+    on_stage(tmp_path, play, terms=replace(TERMS, mode=VoteMode.STRICT))
+
+
 def test_in_strict_mode_no_batch_is_voted_in_again_after_a_site_was_killed(tmp_path):
     """Its noise would be another then. What is left of the site is its file."""
     terms = replace(TERMS, mode=VoteMode.STRICT)
