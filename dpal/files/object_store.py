@@ -26,7 +26,7 @@ from dpal.canonical import canonical_json, file_digest
 from dpal.errors import ParameterError, StoreError
 from dpal.files.artifacts import CONFIDENTIAL, DATASETS, SALT
 from dpal.files.atomic_writes import atomic_write
-from dpal.files.storage_errors import as_storage_errors
+from dpal.files.object_store_errors import as_storage_errors
 
 RELEASED = "released"
 _CONTENTS, _NAMES = "sha256", "names"

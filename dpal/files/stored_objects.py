@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from dpal.errors import DataError, ParameterError
-from dpal.files.storage_errors import as_storage_errors
+from dpal.files.object_store_errors import as_storage_errors
 
 _LOCAL = ("file", "local")
 

@@ -45,7 +45,7 @@ PUBLIC = {
     "dpal/data/inbox/folder.py": "an address in the settings, or a storage asked for names",
     "dpal/ledger/database.py": "the ledger holds no record",
     "dpal/models/weights.py": "the header of a model's file",
-    "dpal/files/storage_errors.py": "a storage that was asked for files by name",
+    "dpal/files/object_store_errors.py": "a storage that was asked for files by name",
     "tasks/tracking/mlflow_connection.py": "MLflow is told public things alone",
     "tasks/tracking/model_registry.py": "MLflow is told public things alone",
     "tasks/version_with_dvc.py": "DVC is told paths",
