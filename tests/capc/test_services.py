@@ -409,7 +409,7 @@ class LedgerGone(FreeAccount):
     "error",
     [
         StorageError("/srv/keeper/ledger.sqlite", "No space left on device"),
-        LedgerError.before_release("there is no ledger at postgresql://keeper@db/srv/keeper"),
+        LedgerError.before_release("no such ledger: postgresql://keeper@db/srv/keeper"),
     ],
     ids=lambda error: error.code,
 )

@@ -73,4 +73,4 @@ def test_groups_are_told_by_their_name(tmp_path, monkeypatch):
     pq.write_table(table.append_column("person", people), "grouped.parquet")
     registered = ("data", "register", "clinic", "grouped.parquet", "--epsilon", "8")
     said = call(*registered, "--group", "person").stdout
-    assert "block 0: 20 new groups with the whole limit" in said
+    assert "block 0: 20 new groups" in said
