@@ -107,7 +107,7 @@ def measure(place: Path | str, anchors: Path, rounds: int = 15) -> dict[str, Any
     name = f"measured-{secrets.token_hex(4)}"
     with closing(LedgerStore(place, anchors=anchors)) as store:
         first = _append(store, f"{name}-first", EntryKind.RESERVE, "first", _RESERVED)
-        hold = [_hold(store, f"{name}-{number}") for number in range(3)]
+        hold = [_hold(store, f"{name}-{number}") for number in range(rounds)]
         for number in range(RELEASES):
             _reserve(store, name, f"before-{number}")
         reserve = [_reserve(store, name, f"measured-{number}") for number in range(rounds)]
