@@ -21,8 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.errors import StorageError
-from dpal.files.atomic_writes import make_private
+from dpal.files.atomic_writes import make_private, writing
 
 Rows = NDArray[np.intp]
 
@@ -159,7 +158,7 @@ def _as_index(rows: Tensor | slice) -> slice | NDArray[np.generic]:
 def _on_disk(values: Iterable[pa.Array], kind: pa.DataType, scratch: Path) -> list[pa.Array]:
     """Writes arrays of one type, and gives them back as views of the file."""
     schema = pa.schema([("record", kind)])
-    try:
+    with writing(scratch):
         make_private(scratch)
         with tempfile.TemporaryFile(dir=scratch) as file:
             with pa.ipc.new_file(file, schema) as writer:
@@ -168,8 +167,6 @@ def _on_disk(values: Iterable[pa.Array], kind: pa.DataType, scratch: Path) -> li
             file.flush()
             # The mapping outlives the file's descriptor, and takes it down when it goes.
             return list(_mapped(file))
-    except OSError as error:
-        raise StorageError(str(scratch), error.strerror or type(error).__name__) from error
 
 
 def _mapped(file: IO[bytes]) -> Iterator[pa.Array]:

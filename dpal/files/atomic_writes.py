@@ -36,7 +36,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
       StorageError: the disk is full or the folder cannot be written.
     """
     temporary = path.with_name(f"{_STAGED}{secrets.token_hex(4)}-{path.name}")
-    try:
+    with writing(path):
         make_private(path.parent)
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
@@ -46,8 +46,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
             sync_to_disk(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(str(path), error.strerror or type(error).__name__) from error
 
 
 def write_once(path: Path, content: bytes) -> None:
@@ -93,14 +91,12 @@ def close_to_others(folder: Path) -> None:
     Raises:
       StorageError: somebody else owns a part of it.
     """
-    try:
+    with writing(folder):
         for path in [folder, *folder.rglob("*")]:
             with suppress(FileNotFoundError):  # it went in between
                 mode = stat.S_IMODE(path.lstat().st_mode)
                 if mode & _OTHERS and not path.is_symlink():
                     path.chmod(mode & ~_OTHERS)
-    except OSError as error:
-        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
 
 
 @contextmanager
@@ -114,7 +110,7 @@ def workspace(target: Path) -> Iterator[Path]:
       StorageError: the folder above cannot be written.
     """
     prefix = f".unfinished-{target.name}-"
-    try:
+    with writing(target):
         make_private(target.parent)
         above = os.open(target.parent, os.O_RDONLY)
         try:
@@ -125,8 +121,6 @@ def workspace(target: Path) -> Iterator[Path]:
             _lock(own, fcntl.LOCK_EX)
         finally:
             os.close(above)
-    except OSError as error:
-        raise StorageError(str(target), error.strerror or type(error).__name__) from error
     try:
         yield folder
     finally:
@@ -214,12 +208,10 @@ def sweep(root: Path) -> None:
     Raises:
       StorageError: the folder cannot be written.
     """
-    try:
+    with writing(root):
         # Listed first, as names vanish on the way.
         for leftover in list(root.rglob(f"{_STAGED}*")) + list(root.rglob(_JOURNAL)):
             roll_forward(leftover.parent)
-    except OSError as error:
-        raise StorageError(str(root), error.strerror or type(error).__name__) from error
 
 
 def move_aside(files: Sequence[Path], folder: Path) -> None:
@@ -228,14 +220,12 @@ def move_aside(files: Sequence[Path], folder: Path) -> None:
     Raises:
       StorageError: the folder cannot be written.
     """
-    try:
+    with writing(folder):
         for path in files:
             make_private(folder)
             path.replace(folder / path.name)
             sync_to_disk(folder)
             sync_to_disk(path.parent)
-    except OSError as error:
-        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
 
 
 def write_text(path: Path, text: str) -> None:

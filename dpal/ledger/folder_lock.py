@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dpal.errors import CampaignBusy, LedgerError, StorageError
-from dpal.files.atomic_writes import make_private
+from dpal.errors import CampaignBusy, LedgerError
+from dpal.files.atomic_writes import make_private, writing
 
 _CLAIM, _CONDUCTOR, _TEACHERS = ".lock", ".conductor", ".teachers"
 _LOOK_AGAIN = 0.2
@@ -36,10 +36,8 @@ def lock_folder(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
       StorageError: the folder cannot be made or written.
     """
     with _locked(folder, _CLAIM, patience) as descriptor:
-        try:
+        with writing(folder):
             folder.chmod(0o700)
-        except OSError as error:
-            raise StorageError(str(folder), error.strerror or type(error).__name__) from error
         path = _claim_of(folder)
         _HELD[path] = descriptor
         try:
@@ -112,11 +110,9 @@ def _claim_of(folder: Path) -> Path:
 
 @contextmanager
 def _locked(folder: Path, name: str, patience: float, what: str = "") -> Iterator[int]:
-    try:
+    with writing(folder):
         make_private(folder)
         descriptor = os.open((folder / name).resolve(), os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
     try:
         _take(descriptor, folder, patience, what)
         yield descriptor

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from dpal.canonical import canonical_json
-from dpal.errors import LedgerError, ParameterError, StorageError
-from dpal.files.atomic_writes import make_private, write_text
+from dpal.errors import LedgerError, ParameterError
+from dpal.files.atomic_writes import make_private, write_text, writing
 
 _FILE, _LOCK = "anchor.key", ".lock"
 
@@ -91,11 +91,9 @@ def one_process(folder: Path) -> Iterator[None]:
       StorageError: the folder cannot be made, or written to.
     """
     path = folder / _LOCK
-    try:
+    with writing(path):
         make_private(folder)
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise StorageError(str(path), error.strerror or type(error).__name__) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

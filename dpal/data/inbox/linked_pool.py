@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Source
-from dpal.errors import DataError, StorageError
-from dpal.files.atomic_writes import make_private
+from dpal.errors import DataError
+from dpal.files.atomic_writes import make_private, writing
 
 NameHashes = NDArray[np.uint64]
 
@@ -25,7 +25,7 @@ def link_pool(files: Sequence[Path], folder: Path) -> Path:
     wanted = {f"{number:05d}-{path.name}": path for number, path in enumerate(files)}
     # A suffix in capitals would not be taken for a Parquet file.
     wanted = {Path(name).with_suffix(".parquet").name: path for name, path in wanted.items()}
-    try:
+    with writing(folder):
         make_private(folder)
         for link in folder.iterdir():
             if link.name not in wanted or link.readlink() != wanted[link.name]:
@@ -33,8 +33,6 @@ def link_pool(files: Sequence[Path], folder: Path) -> Path:
         for name, path in wanted.items():
             if not (folder / name).is_symlink():
                 (folder / name).symlink_to(path)
-    except OSError as error:
-        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
     return folder
 
 
@@ -51,15 +49,13 @@ def follow_renamed(before: Path, now: Path, folder: Path) -> None:
     Raises:
       StorageError: the folder cannot be written.
     """
-    try:
+    with writing(folder):
         for link in folder.glob("*/*"):
             if link.is_symlink() and link.readlink() == before:
                 beside = folder / f".{link.name}"
                 beside.unlink(missing_ok=True)
                 beside.symlink_to(now)
                 beside.replace(link)
-    except OSError as error:
-        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
 
 
 def name_hashes(source: Source) -> NameHashes:
