@@ -38,8 +38,8 @@ VOTES = {
     ),
     Accountant.RDP: Figure(
         key="rdp",
-        method="Rényi divergences (RDP) of the released answers",
-        short="RDP of the released answers",
+        method="Rényi divergences (RDP) of what is released",
+        short="RDP of what is released",
     ),
 }
 
@@ -50,7 +50,7 @@ def which_keeps(
     """Says which figure keeps the promise, and that the other is for information.
 
     >>> which_keeps({"pld": 9.7411, "rdp": 8.0}, Accountant.RDP, VOTES)
-    'kept by Rényi divergences (RDP) of the released answers at 8.0000; PLD of the noisy counts, \
+    'kept by Rényi divergences (RDP) of what is released at 8.0000; PLD of the noisy counts, \
 9.7411, is a looser bound, for information'
     """
     keeper = figures[accountant]

@@ -50,7 +50,7 @@ def test_a_looser_bound_above_the_promise_is_no_fault():
     )
     assert line.outcome is CheckOutcome.OK
     kept, _, looser = line.detail.partition("; ")
-    assert "(RDP)" in kept and kept.endswith("answers at 8.0000")
+    assert "(RDP)" in kept and kept.endswith("released at 8.0000")
     assert looser.startswith("PLD ") and "counts, 9.7411" in looser and "looser" in looser
 
 

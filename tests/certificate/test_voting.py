@@ -33,8 +33,15 @@ from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.queries_per_teacher_budget import with_budgets
-from dpal.planning.voting_plan import COHORT, VotingPlan, VotingSpec, block_name
+from dpal.planning.voting_plan import (
+    COHORT,
+    VotingPlan,
+    VotingSpec,
+    block_name,
+    certify_voting,
+)
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.reports.vote_report import certified_votes
 
 TARGET = PrivacyTarget(epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
 RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=20, labels=3, sigma=30.0)
@@ -117,6 +124,21 @@ def test_counts_that_are_rounded_up_far_above_the_promise_are_no_fault(tmp_path)
     found.store.close()
     assert document["epsilon"]["pld"] > document["epsilon"]["dp_accounting"] + 1
     assert failed(verify_certificate(document)) == set()
+
+
+def test_counts_that_are_released_are_not_called_answers(tmp_path):
+    """Neither by a line of `dpal verify` nor by a report, whichever figure keeps the promise."""
+    counts = VotingRule(
+        mechanism=Mechanism.BINARY, teachers=20, labels=3, sigma=60.0, noises=1, counts=True
+    )
+    spec = replace(SPEC, rule=counts)
+    certificate = Account(tmp_path, spec).certificate()
+    checks = verify_certificate(certificate)
+    assert not any_failed(checks)
+    said = [check.detail for check in checks]
+    said += [str(certified_votes(certify_voting(spec).summary())[0])]
+    assert any("noisy counts" in line for line in said)
+    assert not [line for line in said if "answer" in line]
 
 
 def test_it_is_checked_against_the_ledger_also_later(account):

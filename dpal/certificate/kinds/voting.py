@@ -183,7 +183,7 @@ class Voting(CertificateKind[VotingEvidence]):
         mismatches: Sequence[Difference],
         apart: float,
     ) -> list[Check]:
-        """Released answers by Renyi divergences, and the noisy counts by PLD."""
+        """What is released by Renyi divergences, and the noisy counts by PLD."""
         del document, evidence
         costs = follows["epsilon"]
         every = [costs, *(budget["epsilon"] for budget in follows.get("budgets", ()))]
@@ -191,13 +191,13 @@ class Voting(CertificateKind[VotingEvidence]):
             check_from_faults(
                 "epsilon, our accountant",
                 (mismatch.says for mismatch in mismatches),
-                f"{costs['rdp']:.4f} by RDP of the released answers, {costs['pld']:.4f} by PLD of "
+                f"{costs['rdp']:.4f} by RDP of what is released, {costs['pld']:.4f} by PLD of "
                 "the noisy counts, as stated",
             ),
             check_from_faults(
                 "epsilon, dp-accounting",
                 (fault for figures in every for fault in _second_faults(figures, apart)),
-                f"{costs['renyi_oracle']:.4f} for the released answers, "
+                f"{costs['renyi_oracle']:.4f} for what is released, "
                 f"{costs['dp_accounting']:.4f} for the noisy counts",
             ),
         ]
@@ -524,4 +524,4 @@ def _second_faults(costs: Mapping[str, float], apart: float) -> Iterator[str]:
     if not costs["dp_accounting"] <= costs["pld"] + apart:
         yield "the noisy counts cost something else by dp-accounting"
     if not abs(costs["rdp"] - costs["renyi_oracle"]) <= _rounding(costs):
-        yield "the answers cost something else by plain sums of Rényi divergences"
+        yield "what is released costs something else by plain sums of Rényi divergences"
