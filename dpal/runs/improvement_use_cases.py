@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from dpal.audit.audit_campaign_plan import Effort
 from dpal.audit.findings import AuditFinding
@@ -50,6 +50,7 @@ from dpal.runs.prepare_improvement import (
     with_trained_start,
 )
 from dpal.runs.promised_and_spent import Shown
+from dpal.runs.read_recorded_settings import settings_that_measured
 from dpal.runs.run_facts import facts_of
 from dpal.runs.sweeps import deciding
 from dpal.runs.tracked_facts import ServedModel, Tracked
@@ -149,6 +150,12 @@ class ImprovementRuns(UseCases[PublicConfig, Improving]):
     def certify(self, run: Improving) -> None:
         """Writes certificate.json from what the ledger holds, and from its start's."""
         certify_improved(run)
+
+    def certify_again(self, folder: CampaignFolder) -> None:
+        """The same, of the start that was trained."""
+        if folder.certificate.is_file():
+            planned = self.plan(cast("PublicConfig", settings_that_measured(folder)))
+            self.certify(with_trained_start(planned))
 
     def judges(self, run: Improving) -> Source | None:
         """The start's validation set, which is public."""

@@ -89,6 +89,15 @@ def test_the_command_that_a_run_prints_last_works_here_as_it_stands(place):
     assert "own key" in done.stdout.splitlines()[-1]
 
 
+def test_ending_what_is_done_changes_nothing():
+    """Its own part of the ledger has ended already, and its start was trained here."""
+    before, told = certificate("near"), entries("near")
+    done = call("end", "artifacts/near")
+    assert done.returncode == 0, done
+    assert certificate("near") == before
+    assert entries("near") == told
+
+
 @pytest.mark.parametrize("name", ["diverse", "near"])
 def test_its_ledger_can_be_checked_and_shown(name):
     assert call("ledger", "verify", f"artifacts/{name}").returncode == 0
