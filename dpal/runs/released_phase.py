@@ -64,12 +64,13 @@ def reached(folder: CampaignFolder) -> dict[str, Any]:
     Args:
       folder: with one finished phase at least.
     """
-    metrics = released_metrics(folder.finished_phases(), released_phase(folder))
-    if stopped_early(folder):
-        # When to end was decided in view of what was released: all that it could have released
-        # counts, as the certificate adds it up.
-        accountant = folder.read_record()["plan"]["accountant"]
-        metrics["campaign_epsilon"] = _certificate(folder)["epsilon"][accountant]
+    phases, plan = folder.finished_phases(), folder.read_record()["plan"]
+    metrics = released_metrics(phases, released_phase(folder))
+    if folder.certificate.is_file() and len(phases) < len(plan["phases"]):
+        # Its own rule decided when to end, in view of what was released: all that it could have
+        # released counts. Or somebody ended it, maybe in the middle of a phase: all that this
+        # phase had begun to release counts. The certificate adds up either.
+        metrics["campaign_epsilon"] = _certificate(folder)["epsilon"][plan["accountant"]]
     return metrics
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,9 @@ from dpal.runs.execute import end
 from dpal.runs.improvement_start_model import finished_folder
 from dpal.runs.labeling import deliver_labels, open_query
 from dpal.runs.plan_new_campaign import find_earlier
+from dpal.runs.released_phase import reached
 from tests.conftest import small_values
 from tests.flows.calling import call
-
-QUERY = Path("artifacts/small/confidential/query/phase-0/query.csv")
 
 
 @pytest.fixture
@@ -32,7 +32,13 @@ def waiting(workplace):
 
 @pytest.fixture
 def answers(waiting):
-    with QUERY.open(newline="") as stream:
+    return answered(waiting, 0)
+
+
+def answered(folder: CampaignFolder, phase: int) -> Path:
+    """Answers to the query of a phase, all of them class 0."""
+    query = folder.root / f"confidential/query/phase-{phase}/query.csv"
+    with query.open(newline="") as stream:
         lines = "".join(f"{row['id']},0\n" for row in csv.DictReader(stream))
     file = Path("answers.csv")
     file.write_text(f"id,label\n{lines}")
@@ -85,3 +91,26 @@ def test_a_finished_campaign_was_not_ended_before():
     assert not was_ended(folder)
     end(folder)
     assert not was_ended(folder)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_what_is_shown_of_a_campaign_that_ended_in_a_phase_counts_what_that_phase_released():
+    schedule = {"initial": 150, "queries": [100], "batch_size": 60, "epochs_per_phase": 3}
+    privacy = {"epsilon": 4.0, "delta": 1e-4, "selection": "hidden"}
+    values = small_values(labeler__kind="file", schedule=schedule, privacy=privacy)
+    settings = dpal.settings(values)
+    for phase in (0, 1):
+        with pytest.raises(LabelsPending):
+            dpal.run(settings)
+        folder = CampaignFolder(Path("artifacts/small"))
+        if phase == 0:
+            deliver_labels(folder, answered(folder, phase))
+    after_phase_0 = folder.finished_phases()[0]["campaign_epsilon"]
+    end(folder)
+    certified = json.loads(folder.certificate.read_text(encoding="utf-8"))["epsilon"]["pld"]
+    assert certified > after_phase_0 + 0.1
+    assert reached(folder)["campaign_epsilon"] == certified
+    assert f"{certified:.4f}" in call("status", "--artifacts", "artifacts").stdout
+    assert call("report", str(folder.root)).returncode == 0
+    report = (folder.root / "report.md").read_text(encoding="utf-8")
+    assert f"lost at most epsilon {certified:.4f}" in report
