@@ -96,7 +96,9 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         shown, told = (reached(folder), _reached(folder)) if phases else ({}, "-")
     except CertificateError as damaged:  # the others are shown all the same
         return folder.name, f"{len(phases)}/{total}", "-", "-", "-", str(damaged)
-    spent, labels = shown.get("campaign_epsilon", 0.0), f"{shown.get('labels', 0):,}"
+    # Before a phase is finished nobody has added up what it released: that is not nothing.
+    spent = f"{shown['campaign_epsilon']:.4f}" if phases else "-"
+    labels = f"{shown.get('labels', 0):,}"
     current = folder.phase(len(phases))
     if len(phases) == total:
         state = _FINISHED
@@ -108,7 +110,7 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         state = "waits for labels"
     else:
         state = "unfinished; the same `dpal run` continues it"
-    return folder.name, f"{len(phases)}/{total}", labels, told, f"{spent:.4f}", state
+    return folder.name, f"{len(phases)}/{total}", labels, told, spent, state
 
 
 def _said_of_end(folder: CampaignFolder) -> str:

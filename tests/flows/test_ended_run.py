@@ -70,6 +70,11 @@ def test_status_says_that_a_campaign_was_ended_and_asks_nobody(waiting):
     assert "waits" not in shown and "query.csv" not in shown
 
 
+def test_status_states_no_epsilon_before_a_phase_is_finished(waiting):
+    """Its ledger alone knows what it released: near_private, or votes, that nobody learned from."""
+    assert "0.0000" not in call("status", "--artifacts", "artifacts").stdout
+
+
 def test_status_shows_what_is_wrong_with_a_ledger_that_cannot_be_opened(waiting):
     Path("artifacts/ledger.sqlite").write_bytes(b"nothing")
     assert call("status", "--artifacts", "artifacts").returncode == 0
