@@ -186,6 +186,7 @@ def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
     account, numbers = ensemble.account, range(1, len(ensemble.spec.blocks) + 1)
     with account.ledger() as ledger:
         reserved = {entry.release for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
+        ended = ledger.was_ended
     taken = [number for number in numbers if block_name(number) in reserved]
     taken_purposes = {
         (pq.read_schema(account.ballots_file(number)).metadata or {}).get(b"purpose", b"").decode()
@@ -193,6 +194,11 @@ def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
         if account.ballots_file(number).is_file()
     }
     wanted, left = len(set(purposes) - taken_purposes), len(numbers) - len(taken)
+    if wanted and ended:
+        raise ParameterError.before_release(
+            f"private voting {ensemble.config.name} was ended, so that its teachers answer nothing "
+            "more; name teachers of another account in labeler.teachers"
+        )
     if wanted > left:
         raise ParameterError.before_release(
             f"{wanted} blocks of the teachers of {ensemble.config.name} are needed and {left} are "

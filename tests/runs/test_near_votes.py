@@ -34,6 +34,7 @@ from dpal.planning.voting_plan import VotingPlan, certify_voting, least_sigma
 from dpal.privacy import Unit
 from dpal.randomness import secure
 from dpal.runs.ballot_and_label_tables import read_released
+from dpal.runs.execute import end
 from dpal.runs.near_votes import campaign_counts, count_near, near_rule
 from dpal.runs.prepare_ensemble import Ensemble, plan_ensemble
 from tests.flows.voting import campaign_settings, certificate, entries, releases, settings
@@ -332,6 +333,17 @@ def test_how_a_campaigns_record_is_answered_depends_on_no_other_one():
 
 def test_a_campaign_without_a_block_is_refused_before_anything_is_held():
     dpal.run(config("near"))
+    write_classes("site.parquet", 100, seed=4, prefix="site")
+    buyer = campaign_settings("buyer", labeler={"kind": "teachers", "teachers": "near"})
+    with pytest.raises(ParameterError):
+        dpal.run(parse_config(buyer))
+    assert entries("buyer") == []
+    assert releases("near") == ["votes/1"]
+
+
+def test_a_campaign_of_an_account_that_was_ended_is_refused_before_anything_is_held():
+    blocks = {"queries": 60, "blocks": 3, "block_size": 30}
+    end(dpal.run(config("near", blocks, privacy={**PRIVACY, "epsilon": 8.0})))
     write_classes("site.parquet", 100, seed=4, prefix="site")
     buyer = campaign_settings("buyer", labeler={"kind": "teachers", "teachers": "near"})
     with pytest.raises(ParameterError):
