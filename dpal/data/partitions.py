@@ -102,13 +102,9 @@ def _given_parts(
     source: Source, given: Path, parts: int, *, group_column: str | None
 ) -> tuple[pa.ChunkedArray, NDArray[np.int64], pa.ChunkedArray]:
     """Ids of the pool, numbers of their teachers, and what is dealt out together, (n,) each."""
+    require_parts(given, parts)
     records, told = owners_and_teachers(given)
-    require_disjoint(given, ())
     names = named_teachers(given)
-    if len(names) != parts:
-        raise DataError.before_release(
-            f"{given} names {len(names)} teachers and teachers.count is {parts}; make them agree"
-        )
     number = {name: index for index, name in enumerate(names)}
     ids, keys = record_keys(source, group_column)
     teacher_of = dict(zip(records, told, strict=True))
@@ -196,15 +192,18 @@ def named_teachers(given: Path) -> list[str]:
     return sorted(set(owners_and_teachers(given)[1]))
 
 
-def require_parts(given: Path) -> None:
-    """Requires a readable file of parts, before anything is spent.
+def require_parts(given: Path, parts: int) -> None:
+    """Requires disjoint parts of as many teachers as there are, before anything is held.
 
     Raises:
-      DataError: it is none. Nothing was released.
+      DataError: they are not. Nothing was released.
     """
-    names = ballots_schema(given).names
-    if "id" not in names or "teacher" not in names:
-        raise DataError.before_release(f"{given} has no columns 'id' and 'teacher'")
+    require_disjoint(given, ())
+    names = named_teachers(given)
+    if len(names) != parts:
+        raise DataError.before_release(
+            f"{given} names {len(names)} teachers and teachers.count is {parts}; make them agree"
+        )
 
 
 def require_groups(source: Source, group_column: str | None) -> None:

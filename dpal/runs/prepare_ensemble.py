@@ -246,7 +246,7 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     require_apart(public, opened.pool, "a protected record cannot be public")
     require_apart(public, opened.validation, "what was learned from cannot be a test")
     if config.teachers.partition is not None:
-        require_parts(config.teachers.partition)
+        require_parts(config.teachers.partition, config.teachers.count)
     require_groups(opened.pool, config.teachers.group_column)
     acquisition = Acquisition(config.voting.acquisition.value)
     if not acquisition.is_random:

@@ -54,11 +54,29 @@ def test_what_cannot_be_is_one_sentence(changes, says):
     assert not Path("artifacts").exists()
 
 
-def write_parts(dealt: list[int]) -> None:
-    """Gives record number i of the pool to teacher dealt[i]."""
+def write_parts(dealt: list[int | None]) -> None:
+    """Gives record number i of the pool to teacher dealt[i]; None to nobody."""
     ids = pq.read_table("private.parquet", columns=["id"])["id"].to_pylist()
-    names = [f"site-{at}" for at in dealt]
+    names = [None if at is None else f"site-{at}" for at in dealt]
     pq.write_table(pa.table({"id": ids, "teacher": names}), "parts.parquet")
+
+
+@pytest.mark.parametrize(
+    "dealt",
+    [[at % (TEACHERS + 1) for at in range(240)], [None, *[at % TEACHERS for at in range(1, 240)]]],
+    ids=["one teacher more", "nobody's record"],
+)
+def test_parts_of_other_teachers_are_refused_before_anything_is_held(dealt):
+    """Another number of them is another plan: what is held under the wrong one is lost."""
+    write_parts(dealt)
+    budgets = pa.table({"teacher": ["site-1"], "epsilon": [1.0]})
+    pq.write_table(budgets, "budgets.parquet")
+    teachers = {**GROUPED, "partition": "parts.parquet"}
+    for more in ({}, {"budgets": "budgets.parquet"}):
+        settings = {"teachers": {**teachers, **more}, "voting": {"queries": 30}}
+        file = write_settings("refused", **settings)
+        assert "parts.parquet" in sentence(call("plan", file))
+    assert not Path("artifacts").exists()
 
 
 @pytest.mark.slow  # tests/data/test_partitions.py looks at each part by itself
