@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.votes.cost_analysis import Mode, VoteCostKind, analyse, claim_of
+from dpal.accounting.votes.cost_analysis import (
+    ORDERS,
+    Mode,
+    VoteCostKind,
+    analyse,
+    claim_of,
+)
 from dpal.errors import ConfigError, ParameterError
 from dpal.planning.vote_thresholds import choose_threshold
 from dpal.planning.voting_plan import VotingSpec, equal_blocks, least_sigma, most_queries, total_of
@@ -161,10 +167,15 @@ def _expected(
         return _expected_with_gate(request, spec, truth)
     asked = request.ballots.rows(slice(0, queries))
     votes, target = votes_for(spec.rule, asked), spec.target
+    earlier = [charge.event for release in spec.before.releases for charge in release.charges]
     epsilons, paid_for = {}, {}
     for mode in (Mode.EXACT, Mode.PAPERNOT):
         analysis = analyse(spec.rule, votes, mode=mode, delta=target.delta)
         epsilons[mode.value] = float(analysis.epsilons[-1]) if analysis.epsilons.size else 0.0
+        if earlier:
+            delta = target.delta - sum(event.delta for event in earlier)
+            spent = sum((event.second_renyi(ORDERS) for event in earlier), np.zeros(ORDERS.size))
+            analysis = analyse(spec.rule, votes, mode=mode, delta=delta, spent=spent)
         paid_for[mode.value] = analysis.within(target.epsilon)
     some = slice(0, paid_for[Mode.EXACT.value])
     figures = expected_answers(spec.rule, asked.rows(some), None if truth is None else truth[some])

@@ -64,6 +64,20 @@ def test_queries_that_epsilon_pays_for_are_an_expectation_by_these_votes():
     assert few < many
 
 
+def test_an_earlier_account_leaves_fewer_queries_to_pay_for():
+    """The promise counts what that one holds."""
+    write_ballots("first.parquet", ballots(2, queries=4, teachers=TEACHERS))
+    first = vote("first.parquet", "--name", "first", "--epsilon", "1.2")
+    assert first.returncode == 0, first
+    given = ("c.parquet", "--sigma", "4", "--sweep", "epsilon=1.3,1.5,1.9")
+    alone, later = (
+        [row["expected"]["paid_for"]["exact"] for row in shown(*given, *more)["rows"]]
+        for more in ((), ("--after", "first"))
+    )
+    assert later[0] < later[1] < later[2]
+    assert all(few < many for few, many in zip(later, alone, strict=True))
+
+
 def test_thresholds_and_limits_are_swept_together_with_true_labels():
     found = shown("b.parquet", "--truth", "truth.parquet", "--mechanism", "tau_l2", "--sigma", "30",
                   "--epsilon", "6", "--limit", "2", "--threshold-sigma", "20",

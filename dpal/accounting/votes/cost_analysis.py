@@ -82,6 +82,7 @@ def analyse(
     delta: float,
     orders: Floats = ORDERS,
     conversion: Conversion = Conversion.TIGHT,
+    spent: Floats | None = None,
 ) -> Analysis:
     """Adds up what queries cost, one after the other.
 
@@ -93,6 +94,7 @@ def analyse(
       delta: failure probability.
       orders: (o,) Rényi orders to choose from.
       conversion: from divergences to epsilon.
+      spent: (o,) divergences at these orders of what was released before; None for nothing.
 
     Returns:
       Epsilon after each query; the numbers of `exact` and `papernot` are private.
@@ -114,7 +116,8 @@ def analyse(
             "(dpal.voting.check_cost_then_release); it cannot be looked at beforehand"
         )
     epsilons, best = [], []
-    for converted in _converted(rule, votes, mode, orders, _slack(orders, delta, conversion)):
+    slack = _slack(orders, delta, conversion) + (0.0 if spent is None else spent)
+    for converted in _converted(rule, votes, mode, orders, slack):
         positions = converted.argmin(axis=1)
         epsilons.append(np.maximum(np.take_along_axis(converted, positions[:, None], 1)[:, 0], 0.0))
         best.append(orders[positions])
