@@ -59,9 +59,11 @@ def release_summary(
     """Holds an account of a summary alone, and releases it; again, it changes nothing."""
     account = certified_vote_account(request, spec)
     with lock_folder(account.folder.root), only_vote(account.runtime.artifacts):
+        bring_files(account.name, account.runtime)
         _hold(account, request)
         summary = released_summary(account, request.cast.queries, request.ballots)
         certify_votes(account)
+        keep_files(account)
     return account, summary
 
 

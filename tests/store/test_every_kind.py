@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.execute import execute_run
 from dpal.runs.kinds import kind_of, parse_any
-from dpal.runs.vote_release import release_ballots
+from dpal.runs.vote_release import release_ballots, release_summary
 from dpal.runs.vote_request import VoteRequest
 from flows.cli.plan_view import RunPlanViews
 from tests.flows.voting import ballots, settings, write_ballots, write_data
@@ -75,6 +76,22 @@ def test_an_account_goes_on_by_its_command_on_another_machine(shared):
     assert later.parent.name == "votes-2"
     drawn = [entry.release for entry in entries("votes") if entry.kind is EntryKind.RESERVE]
     assert drawn == ["votes/1", "votes/2"]
+
+
+def test_a_summary_that_was_paid_for_comes_back(shared):
+    file = write_ballots("ballots.parquet", ballots(1))
+    request = VoteRequest(places=(Path(file),), name="guess", records=4000,
+                          runtime=RuntimeConfig(**shared))  # fmt: skip
+    told = replace(request.spec, target=replace(request.target, epsilon=1.0), blocks=(),
+                   summary_sigma=60.0)  # fmt: skip
+    account, summary = release_summary(request, told)
+    certificate = account.folder.certificate.read_bytes()
+    shutil.rmtree(account.folder.root)
+    again, same = release_summary(request, told)
+    assert same == summary
+    assert again.folder.certificate.read_bytes() == certificate
+    drawn = [entry.release for entry in entries("guess") if entry.kind is EntryKind.RESERVE]
+    assert drawn == ["votes/summary"]
 
 
 def test_teachers_and_their_student_come_back(shared):
