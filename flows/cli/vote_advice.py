@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dpal.data.ballot_files import public_labels, read_ballots
 from dpal.errors import ConfigError, PlanRejected
 from dpal.planning.vote_thresholds import answer_chance, choose_threshold
 from dpal.planning.voting_plan import least_summary_sigma
+from dpal.reports.report import Table
 from dpal.reports.vote_report import (
     absence_table,
     advice_table,
@@ -31,6 +33,7 @@ from flows.cli.vote_view import VoteCostView
 
 _ANSWER_FROM = (0.5, 0.6, 0.7, 0.8, 0.9)  # of the teachers
 _MATRIX, _GATES = 12, 5  # labels of a matrix that is shown, and gates
+_SOME_GUESS = 0.9
 _TOO_MANY = 0.1  # of the teachers: noise that moves a share by a tenth
 
 
@@ -146,6 +149,9 @@ def _advice_on_classes(
         shares = shares_of_public(_public_choices(public, request))
         lines.append(f"agreement as of the ballots in {public}, which are taken to be public")
     else:
+        # What contradicts any guess is refused before one is paid for.
+        with suppress(PlanRejected):
+            request.changed(agreement=_SOME_GUESS).certified()
         found, bought = _paid_summary(request, float(pay or 0.0))
         if isinstance(found, LabelStatistics):
             raise ConfigError.before_release(f"{bought['name']} holds a summary of label sets")
@@ -154,20 +160,30 @@ def _advice_on_classes(
         # What was paid counts in the promise from here on.
         request = request.changed(name=None, after=str(bought["name"]))
     counted = "" if request.after is None else f" --after {request.after}"
-    summary = request.changed(agreement=shares).certified().summary()
     typed = ",".join(f"{share:g}" for share in shares)
-    lines.append(
-        f"to answer within a told bound: --agreement {typed}{counted}"
-        if summary["bound"] is not None
-        else f"a told bound would save no noise: sigma {summary['sigma']:.4g} is enough without one"
-    )
+    try:
+        summary = request.changed(agreement=shares).certified().summary()
+    except PlanRejected as rejected:
+        if not bought:
+            raise
+        # Not raised: it would say that nothing was released.
+        lines.append(f"beside it these queries do not fit: {rejected.args[0]}")
+        record = {"agreement": {"shares": list(shares)}, "rejected": rejected.args[0]}
+        costs: tuple[Table, ...] = ()
+    else:
+        lines.append(
+            f"to answer within a told bound: --agreement {typed}{counted}"
+            if summary["bound"] is not None
+            else f"a told bound would save no noise: sigma {summary['sigma']:.4g} is enough "
+            "without one"
+        )
+        record = {key: summary[key] for key in ("agreement", "sigma", "bound")}
+        costs = (vote_cost_table(summary),)
     return VoteCostView(
-        record={**thresholds.record, "agreement": summary["agreement"],
-                "sigma": summary["sigma"], "bound": summary["bound"],
-                **({"paid": bought} if bought else {})},
-        tables=(*thresholds.tables, vote_cost_table(summary)),
+        record={**thresholds.record, **record, **({"paid": bought} if bought else {})},
+        tables=(*thresholds.tables, *costs),
         lines=(*thresholds.lines[:-1], *lines),
-    )  # fmt: skip
+    )
 
 
 def _public_choices(path: Path, request: VoteRequest) -> Choices:
@@ -240,6 +256,11 @@ def _paid_summary(
 ) -> tuple[LabelStatistics | tuple[float, ...], dict[str, Any]]:
     if request.name is None:
         raise ConfigError("--pay releases something: give its account a --name of its own")
+    if not pay < request.epsilon:
+        raise ConfigError.before_release(
+            f"--pay {pay:g} is a part of --epsilon {request.epsilon:g}, which covers the votes, "
+            "too; pay less, or promise more"
+        )
     spec = replace(
         request.spec,
         target=replace(request.target, epsilon=pay),

@@ -133,6 +133,28 @@ def test_advice_from_the_ballots_is_paid_for_once():
     assert len(entries("look")) == 3
 
 
+def test_nothing_is_paid_for_where_no_vote_could_follow():
+    said = np.random.default_rng(1).integers(0, 3, (20, 9))
+    file = write_ballots("classes.parquet", said, column="class", names=("a", "b", "c"))
+    charged = ("--sigma", "9", "--threshold", "6", "--threshold-sigma", "9")
+    for options in (("--pay", "2"), ("--pay", "0.5", *charged, "--answered-share", "0.2")):
+        refused = vote(file, "--explain", "--name", "look", *options)
+        assert refused.returncode == 2, refused
+        assert entries("look") == []
+
+
+def test_a_summary_beside_which_votes_do_not_fit_is_not_said_to_be_unreleased():
+    said = np.random.default_rng(1).integers(0, 3, (20, 9))
+    file = write_ballots("classes.parquet", said, column="class", names=("a", "b", "c"))
+    paid = ("--explain", "--pay", "1.999", "--name", "look", "--sigma", "1")
+    done = vote(file, *paid)
+    assert done.returncode == 0, done
+    assert DpalError.closing not in done.stdout + done.stderr
+    assert releases("look", EntryKind.COMMIT) == ["votes/summary"]
+    found = json.loads(vote(file, *paid, "--json").stdout)
+    assert found["rejected"] and found["paid"]["epsilon"] < 2
+
+
 OPTIONS = [
     (("--delta", "0.01"), "below 1/2,000"),
     (("--epsilon", "0.01", "--sigma", "3"), "raise sigma"),
