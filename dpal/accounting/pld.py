@@ -233,8 +233,15 @@ def _exponents(grid: Grid) -> tuple[Values, Values]:
 
 
 def _counted(events: Iterable[Event]) -> list[tuple[MechanismStep, int]]:
-    """What events are made of: one step of each, and how often it happens."""
-    return [(step, count) for step, count in (event.composition() for event in events) if count]
+    """What events are made of: every step, and how often it happens in all of them.
+
+    A step of many events is raised to one power: what rounding may hide grows with the parts.
+    """
+    counts: dict[MechanismStep, int] = {}
+    for step, count in (event.composition() for event in events):
+        if count:
+            counts[step] = counts.get(step, 0) + count
+    return list(counts.items())
 
 
 def _rounding(masses: Values, counts: Sequence[int]) -> float:

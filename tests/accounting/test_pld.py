@@ -112,6 +112,14 @@ def test_a_gaussian_is_the_closed_form(sigma, direction):
         assert found.delta(epsilon) == approx(exact, rel=2e-2, abs=1e-9)
 
 
+def test_a_thousand_equal_events_are_one_of_a_thousand_steps():
+    """Of the batches of a vote, say. Counted one by one, rounding hid more than this delta."""
+    noise = 2 * math.sqrt(1000)
+    many = profile([NoisyThreshold(noise_multiplier=noise)] * 1000, delta=1e-9)
+    exact = ndtr(0.25 - 2.912 * 2) - math.exp(2.912) * ndtr(-0.25 - 2.912 * 2)
+    assert exact <= many.delta(2.912) <= 1.1 * exact < 1.1e-9
+
+
 @pytest.mark.parametrize("direction", Direction)
 def test_a_fully_sampled_step_and_a_threshold_are_the_same_gaussian(direction):
     step = PhaseExposure(steps=1, sample_rate=1.0, noise_multiplier=1.3)
