@@ -68,8 +68,7 @@ class Winners:
 
     def by_counts(self, orders: Floats) -> Floats:
         """Divergence of the noisy counts themselves, (o,): no answer tells more."""
-        checked = 0.0 if self.threshold_sigma is None else self.threshold_sigma**-2
-        return orders * (1 / self.sigma**2 + checked / 2)
+        return self.yes_or_no.by_counts(orders)
 
 
 @lru_cache(maxsize=128)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import mpmath
@@ -89,6 +90,21 @@ def test_the_worst_answer_costs_less_than_its_counts(teachers, sigma):
     assert np.all(worst <= orders / sigma**2 * (1 + 1e-9))
     checked = worst_divergence(Answers(teachers, sigma, teachers / 2 + 1, 3.0), ORDERS)
     assert np.all(checked <= orders * (1 / sigma**2 + 1 / 18) * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("sigma", [7.0, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("threshold", [None, 3.0])
+def test_the_worst_answer_is_never_rounded_down(sigma, threshold):
+    """Where a moment is 1 but for its last digits: by 0.1 % at a million votes of noise."""
+    answers = Answers(7, sigma, threshold, None if threshold is None else sigma)
+    orders = (*ORDERS, 1.7, 5.9, 29.0)
+    found = worst_divergence(answers, orders)
+    with mpmath.workdps(60):
+        law = [chances(answers, votes) for votes in range(8)]
+        pairs = [*pairwise(law), *pairwise(law[::-1])]
+        exact = [max(precise(*pair, order) for pair in pairs) for order in orders]
+    assert (found >= exact).all()
+    assert_allclose(found, exact, rtol=1e-10, atol=3e-14)
 
 
 def test_a_hidden_count_costs_two_over_pi_of_a_noisy_one():
