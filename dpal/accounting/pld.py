@@ -225,7 +225,10 @@ def _exponents(grid: Grid) -> tuple[Values, Values]:
     """e^loss and e^-loss of a grid's losses."""
     losses = grid.losses
     if losses[0] < -600 or losses[-1] > 600:
-        raise ParameterError("privacy losses beyond 600 cannot be accounted for; use more noise")
+        raise ParameterError(
+            "privacy losses beyond 600 cannot be accounted for; use more noise, or promise a "
+            "smaller epsilon"
+        )
     rising, falling = np.exp(losses), np.exp(-losses)
     for shared in (rising, falling):
         shared.flags.writeable = False

@@ -31,6 +31,7 @@ Curve = NDArray[np.float64]
 # Pessimistic whatever its width; at 1e-3 epsilon is within 0.001 of the limit.
 _DISCRETIZATION = 1e-3
 _SPACING = 2e-3  # between the epsilons at which curves are sampled
+_LARGEST_LIMIT = 300.0  # twice as much, and what a draw adds, is a number that e can be raised to
 
 
 def epsilon_by_pld(
@@ -78,12 +79,12 @@ def second_opinion_epsilon(
       releases: all of them, in order.
       delta: failure probability.
       adjacency: which change of the data is meant.
-      limit: epsilons up to twice this one (and 5) are looked at.
+      limit: epsilons up to twice this one (and 5) are looked at; at most to 605.
 
     Returns:
       An upper bound on epsilon; infinity beyond what was looked at.
     """
-    phases = range(_last_phase(releases) + 1)
+    limit, phases = min(limit, _LARGEST_LIMIT), range(_last_phase(releases) + 1)
     coins = [coin for phase in phases if (coin := coin_of_phase(releases, phase))]
     chances = [chance for coin in coins if (chance := coin.entry_chance)]
     # What is drawn in secret may lose as much more as it is seldom drawn.

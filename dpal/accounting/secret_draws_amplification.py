@@ -63,6 +63,13 @@ def amplified_epsilon(epsilon: float, chance: float) -> float:
     return math.log1p(chance * math.expm1(epsilon))
 
 
+def drawn_epsilon(epsilon: float, chance: float) -> float:
+    """What the drawn may lose for `amplified_epsilon` to be so much."""
+    if epsilon > 100:
+        return epsilon - math.log(chance)
+    return math.log1p(math.expm1(epsilon) / chance)
+
+
 @dataclass(frozen=True, eq=False)
 class SecretCohorts:
     """Cohorts that are drawn by coins, out of a pool about which nothing else is released.

@@ -16,6 +16,7 @@ from dpal.accounting.cohort_spending import (
     spending,
 )
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION, Answer, Event, Release
+from dpal.accounting.secret_draws_amplification import amplified_epsilon
 from dpal.accounting.validation_cohort import about_pool, about_validation
 from dpal.accounting.worst_path import chance_of_entry
 from dpal.privacy import Adjacency, PrivacyTarget
@@ -116,7 +117,7 @@ def cohort_by_dp_accounting(
         else 0.0
         for (chance, loss), removing in zip(ways, (True, False), strict=True)
     )
-    return epsilon if drawn == 1 else math.log1p(drawn * math.expm1(max(0.0, epsilon)))
+    return epsilon if drawn == 1 else amplified_epsilon(max(0.0, epsilon), drawn)
 
 
 def _extremes(

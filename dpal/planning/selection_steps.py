@@ -23,7 +23,7 @@ from dpal.accounting.events import (
     SecretDraw,
 )
 from dpal.accounting.safe_search import first_true, smallest_safe
-from dpal.accounting.secret_draws_amplification import exceeding_chance
+from dpal.accounting.secret_draws_amplification import drawn_epsilon, exceeding_chance
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
@@ -314,7 +314,7 @@ def _selected_target(spec: CampaignSpec) -> PrivacyTarget:
     if not (spec.secret_draw and spec.candidates is not None):
         return spec.target
     chance = (spec.schedule.initial + spec.candidates) / spec.pool_size
-    within = math.log1p(math.expm1(spec.target.epsilon) / chance)
+    within = drawn_epsilon(spec.target.epsilon, chance)
     # Where the others train unlabeled, they have their part of it.
     share = 1.0 if spec.self_training is None else _CANDIDATES_SHARE
     return replace(spec.target, epsilon=share * within)

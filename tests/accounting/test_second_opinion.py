@@ -11,7 +11,15 @@ from pytest import approx
 
 from dpal.accounting import second_opinion as oracle
 from dpal.accounting.cohort_spending import campaign_epsilon, second_opinion
-from dpal.accounting.events import NoisyScores, PhaseExposure, RandomizedResponse
+from dpal.accounting.events import (
+    FIGURES,
+    Charge,
+    NoisyFigures,
+    NoisyScores,
+    PhaseExposure,
+    RandomizedResponse,
+    Release,
+)
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
@@ -127,3 +135,15 @@ def test_answers_are_charged_by_path_only():
     answer = RandomizedResponse(above=0.6, below=0.2, blank=0.3)
     with pytest.raises(ParameterError, match="by path"):
         oracle.epsilon_by_pld([answer], delta=1e-5, adjacency=Adjacency.ZERO_OUT)
+
+
+def test_of_a_huge_promise_as_much_is_looked_at_as_has_a_number():
+    """Of epsilon 1e4 every curve had ten million samples, most of which overflowed."""
+    once = Charge(cohorts=("0",), event=NoisyFigures(noise_multiplier=0.1))
+    releases = [Release(name="once", kind=FIGURES, phase=0, charges=(once,))]
+    found, huge = (
+        second_opinion(releases, PrivacyTarget(epsilon=epsilon, delta=1e-5))
+        for epsilon in (100.0, 1e4)
+    )
+    assert huge == approx(found, abs=5e-3)
+    assert 91 < huge < 92

@@ -37,6 +37,7 @@ from dpal.accounting.profiles import PrivacyProfile, lossless_profile
 from dpal.accounting.secret_draws_amplification import (
     SecretCohorts,
     amplified_epsilon,
+    drawn_epsilon,
     mixed_profile,
 )
 from dpal.accounting.single_step_curves import Direction
@@ -329,6 +330,11 @@ def test_epsilon_of_the_drawn_is_amplified_as_subsampling_says():
     assert amplified_epsilon(2.0, 0.1) == approx(math.log(1 + 0.1 * (math.e**2 - 1)))
     assert amplified_epsilon(0.0, 0.1) == 0
     assert amplified_epsilon(800.0, 0.5) == approx(800 - math.log(2))
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 8.0, 100.0, 101.0, 1e4])
+def test_the_drawn_may_lose_what_is_amplified_to_the_promise(epsilon):
+    assert amplified_epsilon(drawn_epsilon(epsilon, 0.07), 0.07) == approx(epsilon)
 
 
 @pytest.mark.parametrize("left", [0.0, 1.0, -0.1, math.nan])
