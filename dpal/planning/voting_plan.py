@@ -431,7 +431,10 @@ def least_sigma(spec: VotingSpec, queries: int) -> float:
     asked = spec if queries == sum(spec.blocks) else replace(spec, blocks=(queries,))
 
     def cost(sigma: float) -> float:
-        return total_of(_with_sigma(asked, sigma))
+        try:
+            return total_of(_with_sigma(asked, sigma))
+        except ParameterError:  # losses that are too large to be counted: too little noise
+            return math.inf
 
     paid = queries if spec.consensus is None else spec.consensus.objections
     low = _too_little(spec, 2 * paid)

@@ -68,6 +68,12 @@ def test_the_least_noise_keeps_the_promise_however_queries_are_split(mechanism, 
         assert spent <= 2.0
 
 
+def test_noise_is_found_also_where_the_search_begins_with_losses_that_cannot_be_counted():
+    promise = replace(TARGET, epsilon=250.0)
+    found = fitted(spec(Mechanism.TAU_L2, (200,), target=promise))
+    assert 249 < total_of(found) <= 250
+
+
 def test_answers_are_kept_by_renyi_bounds_and_noisy_counts_by_losses():
     assert spec(Mechanism.BINARY).promise_accountant is Accountant.RDP
     assert spec(Mechanism.GNMAX).promise_accountant is Accountant.PLD
