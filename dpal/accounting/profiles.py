@@ -40,7 +40,7 @@ class Grid:
         if self.size & (self.size - 1) or not 2 <= self.size <= 1 << 21:
             raise ParameterError(
                 f"a grid of {self.size:,} losses is too large to account on; use more noise, "
-                "fewer steps or a larger epsilon"
+                "fewer steps, or a larger epsilon or delta"
             )
 
     @property
