@@ -603,12 +603,15 @@ class CampaignSpec:
             )
         from dpal.accounting.events import PURE_EPSILONS  # settings are read without it
 
-        least = share / len(self.schedule.queries)
-        if self.target.adjacency is Adjacency.REPLACE_ONE:
-            least /= 2  # both contents of the record answer
-        if not PURE_EPSILONS[0] <= least <= share <= PURE_EPSILONS[1]:
+        least = most = share / len(self.schedule.queries)
+        if self.selection is SelectionMode.VISIBLE:
+            most = share  # of the last query's answers
+            if self.target.adjacency is Adjacency.REPLACE_ONE:
+                least, most = least / 2, most / 2  # both contents of the record answer
+        if not PURE_EPSILONS[0] <= least <= most <= PURE_EPSILONS[1]:
+            wrong = most if most > PURE_EPSILONS[1] else least
             raise ParameterError(
-                f"privacy.selection_epsilon {share:g} is {least:.3g} for one selection, and "
+                f"privacy.selection_epsilon {share:g} is {wrong:.3g} for one selection, and "
                 f"{PURE_EPSILONS[0]:.1g} to {PURE_EPSILONS[1]:g} can be drawn"
             )
 

@@ -60,6 +60,30 @@ def test_contradictions(changes, sentence):
     assert is_one_sentence(refusal.value)
 
 
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize(
+    ("mode", "share", "can_be_drawn"),
+    [
+        (SelectionMode.PAPER, 150.0, True),  # 50 for each of three rankings
+        (SelectionMode.PAPER, 195.0, False),
+        (SelectionMode.PAPER, 2.9e-6, True),
+        (SelectionMode.PAPER, 2.8e-6, False),
+        (SelectionMode.VISIBLE, 64.0, True),  # all of it for the last query
+        (SelectionMode.VISIBLE, 130.0, False),
+        (SelectionMode.VISIBLE, 2.8e-6, False),
+    ],
+)
+def test_a_share_of_selections_is_refused_where_none_could_be_drawn(
+    adjacency, mode, share, can_be_drawn
+):
+    asked = {"selection": mode, "selection_epsilon": share, "adjacency": adjacency}
+    if can_be_drawn:
+        campaign(epsilon=400.0, **asked)
+    else:
+        with pytest.raises(ParameterError):
+            campaign(epsilon=400.0, **asked)
+
+
 @pytest.mark.parametrize(
     ("changes", "parameter", "value"),
     [
