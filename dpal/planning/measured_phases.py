@@ -95,7 +95,13 @@ def calibrated_figures(
 
     limit = promised.epsilon * (1 - _ROOM)
     # Rényi bounds need no grid, so they say where to look; they ask for a little more noise.
-    least = smallest_safe(lambda noise: cost(noise, Accountant.RDP), limit, low=_LEAST_NOISE)
+    try:
+        least = smallest_safe(lambda noise: cost(noise, Accountant.RDP), limit, low=_LEAST_NOISE)
+    except ParameterError as error:
+        raise ParameterError.before_release(
+            f"validation.epsilon {validation.epsilon:g} is less than figures with any noise are "
+            f"shown to cost at delta {target.delta:.3g}; raise it"
+        ) from error
     noise = smallest_safe(cost, limit, low=_MARGIN * least)
     # Both are upper bounds, and dp-accounting's may overstate by its tolerance.
     while not second_opinion(measured(noise), promised) <= promised.epsilon + tolerance(

@@ -79,6 +79,8 @@ def test_less_may_be_promised_to_validation_records_and_never_more():
     assert cheap.noise > 3 * calibrated().noise
     with pytest.raises(ParameterError, match=r"validation\.epsilon"):
         calibrated(validation=replace(PROTECTED, epsilon=9.0))
+    with pytest.raises(ParameterError, match=r"validation\.epsilon"):
+        calibrated(validation=replace(PROTECTED, epsilon=1e-5))
 
 
 @pytest.mark.parametrize(
