@@ -96,6 +96,23 @@ def test_replacing_costs_at_least_as_much_as_blanking(history):
     assert rdp.epsilon_spent(history, delta=1e-5, adjacency=Adjacency.REPLACE_ONE) >= blanked
 
 
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_with_hardly_any_noise_a_chance_to_join_is_not_counted(adjacency):
+    """Its integral would take more memory than there is: 40 GB at a thousandth of the norm."""
+    once = PhaseExposure(steps=1, sample_rate=0.05, noise_multiplier=0.05)
+    integrated, bound = (
+        replace(once, noise_multiplier=sigma).renyi(adjacency) for sigma in (0.05, 0.0499999)
+    )
+    near = rdp.ORDERS <= 16
+    assert (integrated[near] <= bound[near]).all()
+    assert bound[near] == approx(integrated[near], rel=0.2)
+    least = replace(once, noise_multiplier=1e-3).renyi(adjacency)
+    assert least == approx(rdp.ORDERS / 2e-6, rel=1e-4)
+    shift = 1 if adjacency is Adjacency.ZERO_OUT else 2
+    always = replace(once, sample_rate=1.0, noise_multiplier=1e-3).renyi(adjacency)
+    assert always == approx(shift**2 * rdp.ORDERS / 2e-6)
+
+
 def test_repeating_a_phase_equals_lengthening_it():
     once = PhaseExposure(steps=300, sample_rate=0.02, noise_multiplier=1.1)
     assert rdp.epsilon_spent([once] * 3, delta=1e-5) == approx(

@@ -28,6 +28,7 @@ from dpal.accounting.single_step_curves import (
     REACH,
     Direction,
     DpEvent,
+    Gaussian,
     Losses,
     MechanismStep,
     PrivacyLossDistribution,
@@ -35,6 +36,7 @@ from dpal.accounting.single_step_curves import (
 from dpal.privacy import Adjacency
 
 _LOG_RANGE = 13.0  # half-width of the grid in standard deviations; the rest is below 1e-36
+_LEAST_SIGMA = 0.05  # below, a grid takes gigabytes, and a chance to join saves next to nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +220,8 @@ def _log_minus(larger: Losses, smaller: float) -> Losses:
 @lru_cache(maxsize=4096)
 def _divergence(step: SampledGaussian, adjacency: Adjacency) -> Curve:
     """Rényi divergence of one step at every order, or infinity where it is of no use."""
+    if step.sigma < _LEAST_SIGMA:
+        return _as_if_it_joined(step, adjacency)
     divergence = np.full(ORDERS.size, np.inf)
     # Beyond about sigma^2 ln(1/q) the divergence explodes; such orders never decide, and
     # leaving them at infinity is safe.
@@ -230,6 +234,18 @@ def _divergence(step: SampledGaussian, adjacency: Adjacency) -> Curve:
             divergence[part] = np.maximum(moments / (orders - 1), 0.0)
     divergence.flags.writeable = False
     return divergence
+
+
+def _as_if_it_joined(step: SampledGaussian, adjacency: Adjacency) -> Curve:
+    """Bounds the divergence: mixing two laws with a third brings them no further apart.
+
+    Under replace-one Q is also at least (1-q) times the law of those who do not join.
+    """
+    blanked = Gaussian(step.sigma).renyi(adjacency)
+    if adjacency is Adjacency.ZERO_OUT:
+        return blanked
+    absent = -math.log1p(-step.rate) if step.rate < 1 else math.inf
+    return np.minimum(blanked + absent, Gaussian(step.sigma / 2).renyi(adjacency))
 
 
 def _log_moments(orders: Curve, rate: float, sigma: float, adjacency: Adjacency) -> Curve:
