@@ -40,6 +40,7 @@ CERTIFY: Final = 5e-5  # the same for a certificate: epsilon 8 is then exact to 
 _UNIT = 2.0**-53
 _LEAST_LOG = -746.0  # e to the power of less is 0
 _TILTS: Final = np.array([0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96])
+_MOST_LOSSES = 1 << 24  # of one step, before memory runs out
 _TAIL = 1e-4  # share of delta that may lie beyond the grid
 
 
@@ -106,10 +107,18 @@ def discretise(
 
     Between neighbouring grid points the new curve is the chord of the old one (in
     e^epsilon), so it lies above.
+
+    Raises:
+      ParameterError: the step has too many losses of this distance.
     """
     least, most = step.reach(adjacency, direction)
     first = math.floor(least / interval) - 1
     last = max(first + 1, math.ceil(most / interval) + 1)
+    if last - first > _MOST_LOSSES:
+        raise ParameterError(
+            f"a step with {last - first:,} losses is too large to account for; use more noise, or "
+            "a larger sample rate"
+        )
     losses = interval * np.arange(first, last + 1, dtype=np.float64)
     deltas = step.delta(losses, adjacency, direction)
     rises = np.diff(deltas)

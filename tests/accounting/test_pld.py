@@ -239,6 +239,12 @@ def test_losses_beyond_any_grid_are_refused():
         profile(loud)
 
 
+def test_a_step_with_too_many_losses_is_refused_before_it_takes_all_memory():
+    seldom = [PhaseExposure(steps=10**8, sample_rate=1e-12, noise_multiplier=0.5)]
+    with pytest.raises(ParameterError):
+        profile(seldom)
+
+
 @pytest.mark.parametrize("depth", [1.0, 400.0, 4e4])
 def test_powers_of_a_spectrum_are_those_of_numpy(depth):
     """Also where most of them are too small for a float, which is not computed."""
