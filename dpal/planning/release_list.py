@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,14 +86,21 @@ def certify_list(plan: ListedPlan) -> CertifiedList:
     """Certifies what a list of releases costs.
 
     Raises:
-      PlanRejected: that is more than is promised.
+      PlanRejected: that is more than is promised, or no certificate could state it.
     """
     releases, target = list(plan.releases()), plan.target
     epsilon = total_epsilon(None, releases, target, accountant=plan.accountant)
-    if not epsilon <= target.epsilon:
+    if math.isfinite(epsilon) and not epsilon <= target.epsilon:
         raise PlanRejected.before_release(
             f"{plan.spec.name} would cost epsilon {epsilon:.4f} at delta {target.delta:.3g}, and "
             f"{target.epsilon:g} is promised; add noise, or release less"
         )
+    # A certificate states them all: what one cannot add up is refused before anything is held.
+    by_losses = total_epsilon(None, releases, target)
     second = total_second_opinion(None, releases, target)
+    if not all(map(math.isfinite, (epsilon, by_losses, second))):
+        raise PlanRejected.before_release(
+            f"no epsilon of {plan.spec.name} is finite at delta {target.delta:.3g} by privacy loss "
+            "distributions, which its certificate states, too; use a larger delta, such as 1e-10"
+        )
     return CertifiedList(plan=plan, epsilon=epsilon, epsilon_oracle=second)

@@ -101,7 +101,7 @@ class ApproximateDpStep(MechanismStep):
         """Of the worst such release."""
         most, fails = self.epsilon, self.fails
         inside = np.clip(losses, -most, most)
-        told = (math.exp(most) - np.exp(inside)) / (math.exp(most) + 1)
+        told = -np.expm1(inside - most) / (1 + math.exp(-most))
         told = np.where(losses < -most, -np.expm1(np.minimum(losses, 0)), told)
         return np.where(losses >= most, fails, fails + (1 - fails) * told)
 
