@@ -26,7 +26,7 @@ def doctor(
         problems += bool(finding.advice)
         mark, style = ("!!", "red") if finding.advice else ("ok", "green")
         advice = f"  -> {finding.advice}" if finding.advice else ""
-        out.print(f"[{style}]{mark}[/]  {finding.what:<12} ", end="")
+        out.print(f"[{style}]{mark}[/]  {finding.what:<12} ", end="", markup=True)
         out.print(f"{finding.state}{advice}", markup=False)
     if problems:
         raise typer.Exit(2)

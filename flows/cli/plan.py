@@ -87,7 +87,7 @@ def plan_command(
     for table in view.tables:
         print_table(table)
     for title, text in view.words:
-        out.print(f"\n[bold]{title}[/]" if title else "")
+        out.print(f"\n{title}" if title else "", style="bold")
         out.print(textwrap.fill(text, min(out.width, _WIDTH)), markup=False)
     for path in record.get("plots", ()):
         out.print(f"wrote {path}", markup=False, soft_wrap=True)

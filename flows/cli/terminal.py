@@ -27,8 +27,9 @@ from dpal.errors import ConfigError, DpalError, LedgerTampered, UnexpectedError
 from dpal.reports.report import Table
 from flows.cli.yaml_loader import read_yaml
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+# Names of people are no markup: a book may be called "digits [/draft]", a folder "study [final]".
+out = Console(highlight=False, markup=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 # Newer typers carry their own click; whichever it is, this is its base of usage errors.
 _UsageError = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

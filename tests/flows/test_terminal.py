@@ -50,6 +50,15 @@ def test_a_table_that_fits_stays_as_it_is(monkeypatch, capsys):
     assert "strategy" in header and NAMES[0] not in header
 
 
+@pytest.mark.parametrize("name", ["digits [/draft]", "study [final]", "[b]"])
+def test_what_people_call_things_is_no_markup(capsys, name):
+    terminal.print_table(Table(name, (name, "records"), ((name, "3"),)))
+    terminal.out.print(f"{name}: done")
+    terminal.err.print(f"{name}: done")
+    said = capsys.readouterr()
+    assert said.out.count(name) == 4 and said.err.count(name) == 1
+
+
 def test_a_sentence_that_begins_with_a_number_is_no_number():
     table = Table("Campaigns", ("name", "plan"), (("a", "2.9986 of epsilon 3 at delta 0.0001"),))
     assert not table.is_number(1)
