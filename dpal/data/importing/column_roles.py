@@ -111,6 +111,8 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
     row_id = named(settings.id, "--id names") or usual(("id",))
     split = named(settings.split, "--split names") or usual(("split",))
     group = named(settings.group, "--group names")
+    taken = {*labels, row_id, split, group, *settings.left_out}
+    has_lists = is_list(table, "features") and "features" not in taken
     # Records of an earlier import that were columns are that again, whatever came beside them.
     guessed = not settings.columns and picture is None and not texts
     if guessed:
@@ -120,7 +122,7 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
         held_out = cache(lambda: _held_out_rows(table, settings, row_id, group, split))
         if found is not None and _names_pictures(table, found, held_out):
             picture = found
-        else:
+        elif not has_lists:
             of_texts = (own for own in usual_texts
                         if all(_holds_texts(table, name, held_out) for name in own))  # fmt: skip
             texts = next(of_texts, ())
@@ -134,18 +136,18 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
         )
     for name, _ in settings.only:
         named(name, "--only names")
-    taken = {*labels, row_id, split, group, picture, *texts, *settings.left_out}
+    taken |= {picture, *texts}
     for name in settings.left_out:
         named(name, "--leave-out names")
-    if "features" in table.columns and is_list(table, "features"):
-        features: tuple[str, ...] = ("features",)
-    elif settings.columns:
+    if settings.columns:
         lost = next((name for name in settings.columns if name not in table.columns), None)
         if lost is not None:
             whose = "the model reads" if settings.whole else "the earlier table had"
             raise DataError(f"{table.place} has no column {lost!r}, which {whose}; it has "
                             "{shown}", shown=", ".join(table.columns[:30]))  # fmt: skip
-        features = settings.columns
+        features: tuple[str, ...] = settings.columns
+    elif has_lists and not (settings.texts or settings.picture):
+        features = ("features",)
     else:
         features = tuple(
             name for name in table.columns

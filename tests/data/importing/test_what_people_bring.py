@@ -316,6 +316,36 @@ def test_lists_of_no_numbers_are_refused_without_a_cell(tmp_path: Path) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "content"),
+    [
+        ({}, Content.FEATURES),
+        ({"texts": ("text",)}, Content.TEXT),
+        ({"left_out": ("features",)}, Content.TEXT),
+        ({"left_out": ("features", "text")}, None),
+        ({"left_out": ("text",)}, Content.FEATURES),
+    ],
+)
+def test_a_column_of_lists_beside_others_is_what_its_owner_says(
+    tmp_path: Path, options: dict[str, Any], content: Content | None
+) -> None:
+    place = tmp_path / "table.parquet"
+    people(features=[[1.0, 2.0, 3.0]] * N, text=[f"note {k}" for k in range(N)]).to_parquet(place)
+    found = imported(place, **options)
+    assert found.content is (content or Content.FEATURES)
+    assert set(found.columns) == ({"age", "sex"} if content is None else set())
+
+
+def test_lists_beside_the_columns_that_a_model_learned_from_are_none_of_its_records(
+    tmp_path: Path,
+) -> None:
+    earlier = imported(csv(tmp_path, people()))
+    later, lists = people(), [[float(k)] * earlier.features for k in range(N)]
+    later.assign(features=lists).to_parquet(tmp_path / "later.parquet")
+    found = imported(tmp_path / "later.parquet", like=tmp_path / "pool.parquet")
+    assert set(found.columns) == {"age", "sex"}
+
+
 def test_blanks_around_names_of_columns_are_none_in_parquet_either(tmp_path: Path) -> None:
     place = tmp_path / "table.parquet"
     people().rename(columns={"label": " label", "sex": "sex "}).to_parquet(place)
