@@ -244,7 +244,7 @@ def missing_label(schema: pa.Schema, named: str, wanted: str, otherwise: str) ->
     meant = f"did you mean {likely[0]!r}? " if len(likely) == 1 else ""
     return DataError(
         f"{named} has no column {wanted!r} (it has {', '.join(schema.names)}); {meant}set "
-        f"data.label_column, {otherwise}"
+        f"data.label_column (of dpal init: --label-column), {otherwise}"
     )
 
 

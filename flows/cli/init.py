@@ -16,6 +16,7 @@ from flows.cli.dvc_stage import PIPELINE, write_stage
 from flows.cli.samples import template_settings
 from flows.cli.terminal import out
 
+_LABEL, _EPSILON = "label", 8.0
 _TEMPLATES = ", ".join(kind.name for kind in KINDS.values() if kind.template)
 
 
@@ -48,8 +49,13 @@ def init(
             help="Why everybody may see the held-out records; left out, they are protected.",
         ),
     ] = None,
-    label_column: Annotated[str, typer.Option(metavar="NAME", help="Of the labels.")] = "label",
-    epsilon: Annotated[float, typer.Option(help="The promise; smaller is safer.")] = 8.0,
+    label_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the labels.", show_default=_LABEL)
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="The promise; smaller is safer.", show_default=f"{_EPSILON:g}"),
+    ] = None,
     labels: Annotated[
         int | None,
         typer.Option(
@@ -82,9 +88,9 @@ def init(
             name,
             place_of(data),
             held_out,
-            label_column,
+            label_column or _LABEL,
             why_public,
-            epsilon,
+            _EPSILON if epsilon is None else epsilon,
             labels,
             weights,
             backbone,
@@ -92,11 +98,15 @@ def init(
         if dvc:
             _add_stage(name)
         return
-    given = {"--validation": validation, "--why-public": why_public, "--labels": labels,
-             "--weights": weights, "--backbone": backbone}  # fmt: skip
+    given = {"--validation": validation, "--why-public": why_public, "--epsilon": epsilon,
+             "--label-column": label_column, "--labels": labels, "--weights": weights,
+             "--backbone": backbone}  # fmt: skip
     for option, value in given.items():
         if value is not None:
-            raise ConfigError(f"{option} is about data; name it with --data")
+            raise ConfigError(
+                f"{option} goes with --data; name your data, too, or leave {option} out and change "
+                "the settings once they are written"
+            )
     short = {IMPROVEMENT.name: public, VOTING.name: votes}
     asked = {of_kind} - {None} | {kind for kind, chosen in short.items() if chosen}
     if len(asked) > 1:

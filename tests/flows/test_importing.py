@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -130,10 +131,18 @@ def test_numbers_of_protected_records_stand_in_no_table(people):
 
 
 @pytest.mark.parametrize(
-    "options", [("--labels", "100"), ("--weights", "w"), ("--public", "--data", "people.parquet")]
+    "options",
+    [
+        ("--labels", "100"),
+        ("--weights", "w"),
+        ("--epsilon", "3"),
+        ("--label-column", "ill"),
+        ("--public", "--data", "people.parquet"),
+    ],
 )
 def test_options_that_mean_nothing_are_refused(people, options):
     assert call("init", "people", *options).returncode == 2
+    assert not Path("people.yaml").exists()
 
 
 @pytest.mark.usefixtures("orchestrated")
