@@ -25,7 +25,7 @@ from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.parquet import schema_of
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
-from dpal.data.validation_checks import require_same_names
+from dpal.data.validation_checks import require_same_names, require_two_classes
 from dpal.errors import ConfigError, DataError
 from dpal.features.extractors import feature_width, scattered_width, text_feature_width
 from dpal.features.library_backbones import TRANSFORMERS_IMAGE, TRANSFORMERS_TEXT, all_backbones
@@ -142,6 +142,8 @@ def look_at(
         if source.label_column is None:
             held = Inventory(**{**vars(held), "task": measured.task})
         require_match(held, measured)
+    classes = max(measured.classes, len(judged.class_names))
+    require_two_classes(classes, measured.task)
     if held.rows < _LEAST_RECORDS:
         raise DataError(
             f"{pool} has {held.rows} records, and private training needs {_LEAST_RECORDS} at least"
@@ -152,7 +154,7 @@ def look_at(
         label_column=label_column,
         content=source.content,
         task=measured.task,
-        classes=max(measured.classes, len(judged.class_names)),
+        classes=classes,
         rows=held.rows,
         validation_rows=measured.rows,
         shape=measured.input_shape,

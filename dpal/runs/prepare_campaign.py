@@ -36,6 +36,7 @@ from dpal.data.validation_checks import (
     require_numbering,
     require_other_records,
     require_same_names,
+    require_two_classes,
     scale_remarks,
 )
 from dpal.errors import ConfigError, DataError
@@ -141,6 +142,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
     )
     class_names = validation.class_names or pool.class_names
     classes = max(len(class_names), validation_holds.classes)
+    require_two_classes(classes, validation.task)
     if labeler_of(config.labeler).reads_pool:
         if pool.label_column is None:
             raise missing_label(

@@ -66,6 +66,10 @@ def class_numbers_in_lists() -> None:
     both("label", lambda table: pa.array([[one, 7] for one in labels(table).tolist()]))
 
 
+def one_class() -> None:
+    both("label", lambda table: pa.array(labels(table) * 0))
+
+
 def a_label_of_a_hash() -> None:
     change("pool", "label", lambda table: pa.array(labels(table) + 10**12))
 
@@ -111,6 +115,7 @@ WRONG = [
     (labels_from_one, ("run from 1", "subtract 1")),
     (labels_from_one_in_one_file, ("pool run from 0", "validation set from 1;")),
     (class_numbers_in_lists, ("row 0 lists", "number above 1", "0 or 1 for")),
+    (one_class, ("one class alone", "of each class")),
     (a_label_of_a_hash, ("label of 100,000", "them anew")),
     (two_splits, ("has 2 columns named 'split'", "give each")),
     (no_text, ("row 7 has a 'id'", "UTF-8")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -84,6 +85,15 @@ def test_settings_are_written_for_a_file_and_plan(people):
     assert call(*wanted, "--why-public", "made up").returncode == 2  # it is there
     planned = json.loads(call("plan", "people.yaml", "--json").stdout)
     assert 1.8 < planned["worst_epsilon"] <= 2
+
+
+def test_records_of_one_class_are_refused_before_settings_are_written(people):
+    label = pa.array([0] * 240)
+    ids, features = [f"r{k}" for k in range(240)], [[float(k)] for k in range(240)]
+    pq.write_table(pa.table({"id": ids, "features": features, "label": label}), "one.parquet")
+    done = call("init", "one", "--data", "one.parquet")
+    assert done.returncode == 2 and "one class" in sentence(done)
+    assert not Path("one.yaml").exists()
 
 
 @pytest.mark.parametrize("groups", [30, 100])
