@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
 from dpal.data.importing.cells import is_missing
@@ -77,7 +77,7 @@ class _PictureFinder:
     def __init__(self, base: Path) -> None:
         self._base = base
         self._by_name: dict[str, Path | None] | None = None
-        self._without_folder: dict[Path, Path] = {}  # files beside the table, and their cells
+        self._without_folder: dict[Path, PurePath] = {}  # files beside the table, and their cells
 
     def find(self, value: Any) -> Path | bytes | None:
         """The file of a picture, or its bytes where the table holds them.
@@ -91,7 +91,10 @@ class _PictureFinder:
             return value.get("bytes") or self.find(value.get("path"))
         if is_missing(value):
             return None
-        named = Path(str(value).strip())
+        text = str(value).strip()
+        named: PurePath = Path(text)
+        if "\\" in text and not _is_there(self._base / named):  # as tables from Windows name them
+            named = PureWindowsPath(text)
         parts = [part for part in named.parts if part != named.anchor]
         # A table may say from where its publisher had the folder: CheXpert-v1.0/train/...
         for start in range(len(parts)):
@@ -109,7 +112,7 @@ class _PictureFinder:
                 self._by_name[place.name] = None if place.name in self._by_name else place
         return self._by_name.get(named.name)
 
-    def _require_one_cell(self, path: Path, named: Path) -> None:
+    def _require_one_cell(self, path: Path, named: PurePath) -> None:
         other = self._without_folder.setdefault(path, named)
         if other != named:
             raise DataError(

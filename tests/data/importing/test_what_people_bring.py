@@ -409,3 +409,18 @@ def test_a_label_is_not_its_own_record(tmp_path: Path) -> None:
     for role in ({"texts": ("label",)}, {"id": "label"}):
         with pytest.raises(DataError, match="'label'"):
             imported(csv(tmp_path, people()), labels=("label",), **role)
+
+
+@pytest.mark.parametrize("above", ["", "C:\\scans\\", "\\\\server\\share\\scans\\", ".\\"])
+def test_pictures_are_found_as_tables_from_windows_name_them(tmp_path: Path, above: str) -> None:
+    rows = ["image,label"]
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for k in range(20):
+            Image.new("L", (6, 6), k).save(tmp_path / folder / f"{k}.png")
+            rows.append(f"{above}{folder}\\{k}.png,{folder}")
+    place = tmp_path / "table.csv"
+    place.write_text("\r\n".join([*rows, f"{above}..\\a\\0.png,a"]), encoding="utf-8")
+    found = imported(place)
+    assert sum(found.rows.values()) == 40
+    assert list(found.dropped.values()) == [1]
