@@ -28,7 +28,7 @@ ENDINGS = (
 _MOST_BYTES = 2**28  # of one file
 _MOST_HELD = 2**28  # of files together, before a last one
 UNREADABLE = "pictures that cannot be read"
-MISSING = "pictures that are not there"
+MISSING = "pictures that are not there, or whose name without a folder several files have"
 
 
 def is_picture(path: Path) -> bool:
