@@ -1,7 +1,8 @@
 """Numbers and dates in forms that are not read, because they might mean something else.
 
-1,234 is more than a thousand to some and little more than one to others; 03/04/2024 is a day in
-March or in April. So nobody guesses: the owner is told how to write them.
+1,234 is more than a thousand to some and little more than one to others, who write 1.234,5 for more
+than a thousand; 03/04/2024 is a day in March or in April. So nobody guesses: the owner is told how
+to write them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import re
 from collections.abc import Mapping
 
 _MOST = 0.9  # share of records that have the form
-_WITH_COMMA = re.compile(r"[+-]?\d+(?:,\d+)+(?:\.\d+)?")
+_WITH_COMMA = re.compile(
+    r"[+-]?(?:\d+(?:,\d+)+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d+)(?:[eE][+-]?\d+)?"
+)
 _WHOLE = re.compile(r"[+-]?\d+")
 _DAY_OR_MONTH_FIRST = re.compile(r"\d{1,2}([./-])\d{1,2}\1(?:\d{4}|\d{2})(?:[ T]\d{1,2}:.*)?")
 

@@ -246,6 +246,15 @@ def test_numbers_and_dates_in_other_forms_are_told_from_texts(tmp_path):
     assert "bmi" in refused.value.for_owner()
 
 
+@pytest.mark.parametrize("form", ["{:,.2f}", "{:.3E}"])
+def test_numbers_as_half_of_europe_writes_them_are_told_from_texts(tmp_path, form):
+    swap = str.maketrans(",.", ".,")
+    rows = [f"{form.format(17.3 * k).translate(swap)};{k};{'ab'[k % 2]}" for k in range(N)]
+    place = csv(tmp_path / "a.csv", "cost;age;label", rows)
+    report, _ = imported(place, tmp_path / "a.parquet", held_out=0.3)
+    assert report.left_out == {"cost": COMMAS} and not report.repeated
+
+
 def test_an_import_tells_how_each_column_is_read(tmp_path):
     """By held-out records alone: a code of one private record is not told."""
     rows = [f"0{k},{'ABCDEFGHIJ'[k % 10]}x,2020-01-{1 + k % 28},a" for k in range(N)]
