@@ -27,6 +27,7 @@ from dpal.labels import UNKNOWN, Task
 
 NO_LABEL = "records without a label"
 _NEW_LABEL = "records of a class that no held-out record has"
+OTHER_LABEL = "records of a class that is none of those that were named, or imported before"
 _NEW_NAMES = "labels that no held-out record has, of records that stay with their others"
 _FEW_CLASSES = 10  # up to which held-out records may nearly all differ in their label
 ROWS_AT_ONCE = 4096  # rows written at a time, but for pictures
@@ -47,6 +48,7 @@ class PoolBatches:
     repeated: Sequence[str]
     has_split: bool
     expected: tuple[int, int] | None
+    new_label: str
     tally: dict[str, Any]
 
     @classmethod
@@ -129,6 +131,7 @@ class PoolBatches:
             repeated=() if seen.grouped else repeated,
             has_split=not settings.whole and (opened.has_splits or settings.held_out is not None),
             expected=settings.expected,
+            new_label=OTHER_LABEL if settings.classes or opened.classes else _NEW_LABEL,
             tally={
                 "rows": Counter(),
                 "own": Counter(),
@@ -175,7 +178,7 @@ class PoolBatches:
         """Requires that records are left, as many as expected, and that columns have numbers."""
         parts = {TRAIN, TEST} if self.decides else set()
         if not self.tally["rows"] or any(not self.tally["rows"][part] for part in parts):
-            raise nothing_left(self.seen.dropped)
+            raise nothing_left(self._dropped())
         lost = next((name for name in self.seen.unread if not self.seen.read[name]), None)
         if lost is not None:
             raise DataError(
@@ -234,7 +237,7 @@ class PoolBatches:
         numbers = self.numbers
         if self.recipe.task is Task.SINGLE_LABEL:
             given = batch.column(" label").to_pylist()
-            self.seen.dropped[_NEW_LABEL] += sum(
+            self.seen.dropped[self.new_label] += sum(
                 name is not None and name not in numbers for name in given
             )
             return [None if name is None else numbers.get(name) for name in given]
@@ -265,11 +268,14 @@ class PoolBatches:
             counts += row == 1
             self.tally["unknown"] += int((row == UNKNOWN).sum())
 
+    def _dropped(self) -> Counter[str]:
+        """Why records were left out, and how many; one of an unknown class is said once."""
+        dropped = Counter(self.seen.dropped)
+        dropped[NO_LABEL] -= min(dropped[NO_LABEL], dropped[self.new_label])
+        return dropped
+
     def report(self, opened: OpenedSource) -> ImportReport:
         """What was found, once all is written."""
-        dropped = Counter(self.seen.dropped)
-        # A label that nobody else has is no label here: said once.
-        dropped[NO_LABEL] -= min(dropped[NO_LABEL], dropped[_NEW_LABEL])
         read = () if self.recipe.columns is None else self.recipe.columns.columns
         return ImportReport(
             importer=self.recipe.importer,
@@ -281,7 +287,7 @@ class PoolBatches:
             counts={part: counts.tolist() for part, counts in self.tally["counts"].items()},
             unknown=self.tally["unknown"],
             unlabeled=self.tally["unlabeled"],
-            dropped=_counted(dropped),
+            dropped=_counted(self._dropped()),
             noted=_counted(self.seen.noted),
             unread=_counted(self.seen.unread),
             imputed=_counted(self.seen.imputed),

@@ -20,7 +20,7 @@ from dpal.data.importing import picture_files
 from dpal.data.importing.ambiguous_cells import COMMAS, DATES
 from dpal.data.importing.column_encoding import CategoryColumn, NumberColumn
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
-from dpal.data.importing.pool_batches import NO_LABEL
+from dpal.data.importing.pool_batches import NO_LABEL, OTHER_LABEL
 from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings, PictureRule
 from dpal.data.importing.tables import LINE_BREAKS
@@ -322,6 +322,16 @@ def test_labels_of_another_kind_than_before_are_refused(tmp_path):
     for place, settings in ((lists, {"separator": "|"}), (unseen, {})):
         with pytest.raises(DataError):
             imported(place, tmp_path / "l.parquet", like=tmp_path / "a.parquet", **settings)
+
+
+def test_classes_that_nobody_named_are_counted_once(tmp_path):
+    rows = [f"{k},{'abc'[k % 3]}" for k in range(N)]
+    place = csv(tmp_path / "a.csv", "x,label", rows)
+    report, _ = imported(place, tmp_path / "a.parquet", held_out=0.3, classes=("a", "b"))
+    assert report.dropped == {OTHER_LABEL: sum(k % 3 == 2 for k in range(N))}
+    with pytest.raises(DataError) as refused:
+        imported(place, tmp_path / "b.parquet", held_out=0.3, classes=("A", "B"))
+    assert refused.value.for_owner().count(str(N)) == 1
 
 
 def test_a_label_that_no_held_out_record_has_is_counted(tmp_path):
