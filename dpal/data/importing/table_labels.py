@@ -96,9 +96,10 @@ class LabelReader:
         return Several(tuple(self._named(str(value)) for value in row))
 
     def _of_text(self, text: str | None) -> RawLabel:
-        if text is None:
-            return None
         separator = self.separator
+        if text is None:
+            says_none = separator is not None and self.settings.blank is Unsure.NO
+            return Several() if says_none else None
         if text.startswith("["):
             listed = _listed(text)
         elif separator is None:

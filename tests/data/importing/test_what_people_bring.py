@@ -23,7 +23,7 @@ from dpal.data.importing.import_report import ImportReport
 from dpal.data.importing.importers import TRAIN
 from dpal.data.importing.parts import drawn_part
 from dpal.data.importing.recipe import ImportRecipe, recipe_in
-from dpal.data.importing.settings import ImportSettings, PictureRule
+from dpal.data.importing.settings import ImportSettings, PictureRule, Unsure
 from dpal.data.importing.source_table import SourceTable
 from dpal.data.importing.write_pool import import_source
 from dpal.data.sources import Content
@@ -424,3 +424,14 @@ def test_pictures_are_found_as_tables_from_windows_name_them(tmp_path: Path, abo
     found = imported(place)
     assert sum(found.rows.values()) == 40
     assert list(found.dropped.values()) == [1]
+
+
+def test_a_blank_text_of_labels_is_what_its_owner_declares(tmp_path: Path) -> None:
+    tags = ["p|q", "p", "", "q"] * (N // 4)
+    place = csv(tmp_path, people().assign(label=tags))
+    unknown = imported(place, labels=("label",), separator="|")
+    assert list(unknown.dropped.values()) == [N // 4]
+    without = imported(place, labels=("label",), separator="|", blank=Unsure.NO)
+    assert sum(without.rows.values()) == N and not without.dropped and not without.unknown
+    one_class = imported(csv(tmp_path, people()), labels=("label",), blank=Unsure.NO)
+    assert one_class.task is Task.SINGLE_LABEL
