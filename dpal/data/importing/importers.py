@@ -232,6 +232,14 @@ _BUILT_IN = (
 IMPORTERS = {importer.name: importer for importer in _BUILT_IN}
 
 
+# What people have that is read once it was saved otherwise.
+_INSTEAD = {
+    (".xlsx", ".xls", ".xlsm", ".ods"): "save its sheet as CSV in UTF-8",
+    (".json",): "write one JSON object a line, into a file whose name ends in .jsonl",
+    (".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".rar"): "unpack it, and name what was in it",
+}
+
+
 def register_importer(importer: Importer) -> Importer:
     """Makes a kind of source one that is imported; it is asked before those that come with dpal.
 
@@ -260,5 +268,8 @@ def importer_of(place: Path) -> Importer:
     for importer in IMPORTERS.values():
         if importer.reads(place):
             return importer
+    for endings, remedy in _INSTEAD.items():
+        if place.name.lower().endswith(endings):
+            raise DataError(f"{place} is of no kind that is read; {remedy}")
     read = "; ".join(importer.about for importer in IMPORTERS.values())
     raise DataError(f"{place} is of no kind that is read; these are: {read}")

@@ -435,3 +435,17 @@ def test_a_blank_text_of_labels_is_what_its_owner_declares(tmp_path: Path) -> No
     assert sum(without.rows.values()) == N and not without.dropped and not without.unknown
     one_class = imported(csv(tmp_path, people()), labels=("label",), blank=Unsure.NO)
     assert one_class.task is Task.SINGLE_LABEL
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("march.XLSX", "CSV"), ("march.json", ".jsonl"), ("march.tar.gz", "unpack"), ("a.doc", "IDX")],
+)
+def test_files_of_other_programs_are_refused_with_what_to_save_instead(
+    tmp_path: Path, name: str, remedy: str
+) -> None:
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(DataError) as refused:
+        imported(tmp_path / name)
+    said = str(refused.value)
+    assert remedy in said and (name == "a.doc" or len(said) < len(str(tmp_path)) + 120)
