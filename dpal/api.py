@@ -60,6 +60,7 @@ def plan(config: RunConfig) -> Certified[RunPlan]:
     """
     from dpal.runs import execute
 
+    _require_settings(config)
     return execute.plan_run(config).certified
 
 
@@ -85,6 +86,7 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
     """
     from dpal.runs import execute
 
+    _require_settings(config)
     return execute.execute_run(config, labeler=labeler)
 
 
@@ -205,6 +207,15 @@ def vote(ballots: str | Path | Sequence[str | Path], *, name: str, **sections: A
     config = parse_vote({**sections, "kind": "vote", "name": name, "ballots": listed})
     execute_run(config)
     return released_labels(config)
+
+
+def _require_settings(config: RunConfig) -> None:
+    """Requires settings that were checked: no file's name, and no mapping."""
+    if not isinstance(config, RunConfig):
+        raise ConfigError(
+            f"settings are wanted, and this is a {type(config).__name__}; make settings of it with "
+            "dpal.settings(...)"
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -32,10 +32,16 @@ class ProgramLabeler:
         """Returns the class of each record, or for each label 0, 1, or -1 where it is not known.
 
         Raises:
-          LabelError: an answer is missing, was not asked for, or is no label. Nothing was merged.
+          LabelError: what came is no mapping; an answer is missing, was not asked for, or is no
+            label. Nothing was merged.
           LabelsPending: the labeler says so.
         """
-        answers = self.labeler.label(ids)
+        answers: Any = self.labeler.label(ids)
+        if not isinstance(answers, Mapping):
+            raise LabelError(
+                f"the labeler returned a {type(answers).__name__}; return a dict with the label of "
+                "each id, nothing was merged"
+            )
         missing = 0 if self.may_skip else sum(name not in answers for name in ids)
         unknown = len(set(answers) - set(ids))
         if missing or unknown:

@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ import dpal
 from dpal.audit.audit_campaign_plan import Effort
 from dpal.certificate.check_outcome import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
-from dpal.errors import LabelError, LabelsPending, LedgerError, RunnerError
+from dpal.errors import ConfigError, LabelError, LabelsPending, LedgerError, RunnerError
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.execute import execute_run
@@ -91,6 +92,8 @@ def test_a_labeler_of_ones_own_answers_each_record_once():
         (lambda ids: dict.fromkeys(ids, "1"), "from 0"),
         (lambda ids: dict.fromkeys(ids, True), "from 0"),
         (lambda ids: dict.fromkeys(ids[1:], 0), "left out"),
+        (lambda ids: None, "a dict"),
+        (lambda ids: [0] * len(ids), "a dict"),
         (lambda ids: {"somebody": 0, **dict.fromkeys(ids, 0)}, "not asked for"),
     ],
 )
@@ -197,6 +200,13 @@ def test_settings_leave_the_mapping_alone_that_they_were_given():
     assert isinstance(config, CampaignConfig)
     assert config.schedule.initial == 300
     assert given == {"name": "clinic", "schedule": {"initial": 500}}
+
+
+@pytest.mark.parametrize("given", [{"name": "clinic"}, "clinic.yaml", Path("clinic.yaml"), None])
+def test_what_is_no_settings_yet_is_told_what_makes_them(given: Any) -> None:
+    for called in (dpal.plan, dpal.run):
+        with pytest.raises(ConfigError, match=r"dpal\.settings"):
+            called(given)
 
 
 @pytest.mark.usefixtures("workplace")
