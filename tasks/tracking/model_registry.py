@@ -160,8 +160,8 @@ def registry_client(what: str, tracking_uri: str | None) -> Iterator[mlflow.Mlfl
     except (MlflowException, SQLAlchemyError, OSError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise CertificateError(
-            f"{what} could not be asked for ({reason}); nothing was changed, name the registry "
-            "with --mlflow"
+            f"{what} could not be asked for ({reason}); nothing was changed, correct the "
+            "name (dpal promote gives aliases), or name another registry with --mlflow"
         ) from error
 
 
