@@ -41,24 +41,32 @@ def open_parquet(place: Path, settings: ImportSettings) -> OpenedSource:
         raise DataError(f"{place} has two columns {{twice}}; give each a name of its own",
                         twice=repr(twice))  # fmt: skip
 
+    given = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+    plain = pa.schema([field.with_type(_plain(field.type)) for field in given])
+
     def rows() -> Iterator[Rows]:
         for path, part in zip(files, parts, strict=True):
             for _, batch in read_batches(path, schema.names):
-                yield Rows(batch.rename_columns(names), split=part)
+                cells = batch.rename_columns(names)
+                yield Rows(cells if plain == given else cells.cast(plain), split=part)
 
     return opened_table(
         SourceTable(
             place=place,
             columns=tuple(names),
             rows=rows,
-            schema=pa.schema(
-                [field.with_name(name) for field, name in zip(schema, names, strict=True)]
-            ),
+            schema=plain,
             classes=own or _hugging_face_names(schema),
             has_parts=len(set(parts)) > 1 and None not in parts,
         ),
         settings,
     )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The usual type of what DataFusion and others write as views, of which Arrow takes no rows."""
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return views.get(kind, kind)
 
 
 def _part_in_name(path: Path) -> str | None:

@@ -449,3 +449,23 @@ def test_files_of_other_programs_are_refused_with_what_to_save_instead(
         imported(tmp_path / name)
     said = str(refused.value)
     assert remedy in said and (name == "a.doc" or len(said) < len(str(tmp_path)) + 120)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "values"),
+    [
+        ("text", pa.string_view(), [f"note {k}" for k in range(N)]),
+        ("ward", pa.string_view(), ["a", "b"] * (N // 2)),
+        ("bytes", pa.binary_view(), [b"x"] * N),
+    ],
+)
+def test_columns_of_views_are_read_as_others(
+    tmp_path: Path, name: str, kind: Any, values: list[Any]
+) -> None:
+    table = pa.Table.from_pandas(people(), preserve_index=False)
+    pq.write_table(table.append_column(name, pa.array(values, kind)), tmp_path / "views.parquet")
+    usual = pa.Table.from_pandas(people(**{name: values}), preserve_index=False)
+    pq.write_table(usual, tmp_path / "usual.parquet")
+    viewed, plain = (imported(tmp_path / f"{form}.parquet") for form in ("views", "usual"))
+    assert (viewed.content, set(viewed.columns)) == (plain.content, set(plain.columns))
+    assert viewed.rows.keys() == plain.rows.keys()
