@@ -163,8 +163,13 @@ def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | N
 
 
 def _is_nested(table: SourceTable, name: str) -> bool:
-    return table.schema is not None and bool(
-        pt.is_nested(kind := table.schema.field(name).type)
+    if table.schema is None:
+        return False
+    kind = table.schema.field(name).type
+    if isinstance(kind, pa.BaseExtensionType):  # such as a UUID, as DuckDB writes it
+        kind = kind.storage_type
+    return bool(
+        pt.is_nested(kind)
         or pt.is_binary(kind)
         or pt.is_large_binary(kind)
         or pt.is_fixed_size_binary(kind)

@@ -451,6 +451,15 @@ def test_files_of_other_programs_are_refused_with_what_to_save_instead(
     assert remedy in said and (name == "a.doc" or len(said) < len(str(tmp_path)) + 120)
 
 
+def test_names_of_sixteen_bytes_are_no_feature(tmp_path: Path) -> None:
+    table = pa.Table.from_pandas(people(), preserve_index=False)
+    raw = pa.array([bytes([k % 256]) * 16 for k in range(N)], pa.binary(16))
+    visit = pa.ExtensionArray.from_storage(pa.uuid(), raw)
+    pq.write_table(table.append_column("visit", visit), tmp_path / "table.parquet")
+    found = imported(tmp_path / "table.parquet")
+    assert set(found.left_out) == {"visit"} and set(found.columns) == {"age", "sex"}
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "values"),
     [
