@@ -345,9 +345,10 @@ class CampaignSpec:
             # A draw of so many records, whoever is labeled already: who was labeled in
             # secret pushes others out of it, and a blank record would not.
             raise ParameterError(
-                "acquisition random after labels of an earlier campaign would not be private "
-                "where selection is hidden: who is left to draw from depends on who was chosen; "
-                "use another acquisition, or start without start_from"
+                "labels of an earlier campaign are carried into queries by score alone where "
+                "selection is hidden: whom a random draw can take depends on who was chosen; set "
+                "schedule.queries, such as [300], and an acquisition other than random, or start "
+                "without start_from"
             )
         trains = self.head is None  # a fit has no rate that a strategy could choose
         if trains and self.entries_may_differ and self.strategy is not Strategy.NAIVE:

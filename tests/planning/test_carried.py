@@ -52,11 +52,14 @@ def test_where_ids_are_visible_both_worlds_carry_the_same():
     assert counted(carried.plan, "0") == 0
 
 
-def test_a_random_draw_after_secret_labels_is_refused():
-    """It draws from who is left, and who is left is secret."""
-    spec = campaign(selection=SelectionMode.HIDDEN, acquisition=Acquisition.RANDOM, delta=1e-5,
-                    selection_epsilon=0.0, **SIZES)  # fmt: skip
-    with pytest.raises(ParameterError, match="is hidden"):
+@pytest.mark.parametrize(
+    ("acquisition", "queries"), [(Acquisition.RANDOM, (800,)), (Acquisition.ENTROPY, ())]
+)
+def test_a_random_draw_after_secret_labels_is_refused(acquisition, queries):
+    """It draws from who is left, and who is left is secret; what helps are queries by score."""
+    spec = campaign(selection=SelectionMode.HIDDEN, acquisition=acquisition, delta=1e-5,
+                    selection_epsilon=0.0, **{**SIZES, "queries": queries})  # fmt: skip
+    with pytest.raises(ParameterError, match=r"is hidden.*schedule\.queries.*acquisition"):
         replace(spec, carries_labels=True)
 
 
