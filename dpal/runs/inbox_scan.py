@@ -38,7 +38,12 @@ from dpal.errors import DataError
 from dpal.ledger.data_set_accounts import DataSet
 from dpal.runs.labelers import NamedLabeler, labeler_of
 from dpal.runs.open_ledger import open_ledger
-from dpal.runs.open_sources import open_sources
+from dpal.runs.open_sources import (
+    open_pool_alone,
+    open_sources,
+    open_validation,
+    require_alike,
+)
 from dpal.runs.plan_new_campaign import registry_of
 from dpal.runs.progress_logging import notify
 
@@ -189,7 +194,9 @@ class InboxScan:
         Raises:
           DataError: it cannot.
         """
-        source, judged = open_sources(self.config.campaign_on(_NAME, path))
+        config = self.config.campaign_on(_NAME, path)
+        source, judged = open_pool_alone(config), open_validation(config)
+        require_alike(judged, source)  # in this order: what is new is imported like what stands
         require_same_names(source, judged)
         if self.state.accepted:
             first = self.state.accepted[0]

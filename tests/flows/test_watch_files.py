@@ -107,8 +107,9 @@ REASONS = {
 }
 
 
-def test_a_file_whose_columns_became_other_numbers_is_put_away(watched, tmp_path):
-    """One that was imported in another way than what was accepted before."""
+@pytest.mark.parametrize("like", ["january.parquet", "validation.parquet"])
+def test_a_file_whose_columns_became_other_numbers_is_put_away(watched, tmp_path, like):
+    """One that was imported in another way than what is there, like which it is to be imported."""
     config = small_watch()
     table = pq.read_table("inbox/january.parquet")
     for name, scale in (("january", 1), ("march", 50)):
@@ -121,10 +122,13 @@ def test_a_file_whose_columns_became_other_numbers_is_put_away(watched, tmp_path
             table = pq.read_table(write_blobs(Path("f.parquet"), 100, seed=8, prefix="f"))
         told |= table.schema.metadata or {}
         pq.write_table(table.replace_schema_metadata(told), f"inbox/{name}.parquet")
+        if (name, like) == ("january", "validation.parquet"):
+            measured = pq.read_table(like).replace_schema_metadata(told)
+            pq.write_table(measured, like)
     state = gather(config)
     assert [file.name for file in state.accepted] == ["january.parquet"]
     [put_away] = state.quarantined
-    assert put_away.name == "march.parquet" and "--like" in put_away.reason
+    assert put_away.name == "march.parquet" and f"--like {like}" in put_away.reason
     assert str(watched) not in put_away.reason
 
 
