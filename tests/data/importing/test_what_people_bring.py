@@ -439,7 +439,13 @@ def test_a_blank_text_of_labels_is_what_its_owner_declares(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("name", "remedy"),
-    [("march.XLSX", "CSV"), ("march.json", ".jsonl"), ("march.tar.gz", "unpack"), ("a.doc", "IDX")],
+    [
+        ("march.XLSX", "CSV"),
+        ("march.json", ".jsonl"),
+        ("march.tar.gz", "unpack"),
+        ("a.JPG", "folder"),
+        ("a.doc", "IDX"),
+    ],
 )
 def test_files_of_other_programs_are_refused_with_what_to_save_instead(
     tmp_path: Path, name: str, remedy: str
