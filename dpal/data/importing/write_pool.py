@@ -77,6 +77,11 @@ def import_source(
     with workspace(target) as folder:
         raw = folder / "raw.parquet"
         seen = read_source(opened, settings, raw, like is None, on_rows)
+        if settings.group is not None and not seen.grouped:  # else nobody's records were one
+            raise DataError(
+                f"no record of {place} says whose it is, which --group {settings.group} asks for; "
+                "name a column that is filled in, or leave --group out"
+            )
         finished = PoolBatches.of(opened, settings, seen, like, importer.name)
         if like is not None and like.columns is not None and deciders is not None:
             finished.decided_by_others = not _meet(raw, like.columns, deciders, opened.named)

@@ -484,3 +484,16 @@ def test_columns_of_views_are_read_as_others(
     viewed, plain = (imported(tmp_path / f"{form}.parquet") for form in ("views", "usual"))
     assert (viewed.content, set(viewed.columns)) == (plain.content, set(plain.columns))
     assert viewed.rows.keys() == plain.rows.keys()
+
+
+def test_groups_that_no_record_has_are_refused(tmp_path: Path) -> None:
+    """Whoever asked for groups would take for granted that all of a person's records are one."""
+    empty = csv(tmp_path, people(patient=["", "NA"] * (N // 2)))
+    arrays = tmp_path / "arrays.npz"
+    np.savez(arrays, x=np.ones((N, 3)), y=np.arange(N) % 2)
+    for place in (empty, arrays):
+        with pytest.raises(DataError) as refused:
+            imported(place, group="patient")
+        assert "--group patient" in str(refused.value)
+        assert not place.with_name("pool.parquet").exists()
+    assert imported(csv(tmp_path, people(patient=["", "a"] * (N // 2))), group="patient").grouped
