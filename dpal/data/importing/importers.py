@@ -162,7 +162,7 @@ def _is_cifar(place: Path) -> bool:
 _HERE = "dpal.data.importing"
 _IDX = re.compile(r".*images[-.]idx3-ubyte(\.gz)?")
 # In the order in which they are asked; the first that reads a place is taken.
-_BUILT_IN = (
+BUILT_IN = (
     Importer(
         name="table",
         about="CSV or TSV: columns of a table, texts, or names of pictures with labels",
@@ -229,7 +229,7 @@ _BUILT_IN = (
         opens=f"{_HERE}.picture_folders.open_folder",
     ),
 )
-IMPORTERS = {importer.name: importer for importer in _BUILT_IN}
+IMPORTERS = {importer.name: importer for importer in BUILT_IN}
 
 
 # What people have that is read once it was saved otherwise.

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from dpal.data.importing.column_encoding import TableEncoding
 from dpal.data.importing.file_names import require_text
 from dpal.data.importing.import_report import ImportReport
-from dpal.data.importing.importers import importer_of
+from dpal.data.importing.importers import BUILT_IN, Importer, importer_of
 from dpal.data.importing.pool_batches import ROWS_AT_ONCE, PoolBatches
 from dpal.data.importing.recipe import RECIPE, Deciders, ImportRecipe, content_hashes
 from dpal.data.importing.settings import ImportSettings, PictureRule
@@ -57,15 +57,17 @@ def import_source(
         raise DataError(f"{target} is no name of a Parquet file; let it end in .parquet")
     if target.exists():
         raise DataError(f"{target} exists already; choose another name or remove it")
+    asked = settings
     if like is not None:
         settings = _as_before(settings, like)
     require_text(str(place))
     importer = importer_of(place)
     _require_cells(place, settings)
     opened = importer.open(place, settings)
-    if settings.only and not opened.columns:
+    if not opened.columns and (option := _about_columns(asked, importer)):
         raise DataError(
-            f"{place} is no table, and --only chooses rows of one by a column; leave it out"
+            f"{place} is no table, and {option} names a column of one; leave it out, or name a "
+            "table"
         )
     divided = opened.has_splits and settings.part is None
     if not divided and settings.held_out is None and like is None:
@@ -88,6 +90,23 @@ def import_source(
         schema = finished.schema(raw)
         write_private_parquet(target, schema, lambda: finished.batches(raw, schema))
     return finished.report(opened)
+
+
+def _about_columns(asked: ImportSettings, importer: Importer) -> str | None:
+    """An option that means nothing where there are no columns; None where nobody gave one.
+
+    Importers of other packages may make something of names.
+    """
+    named = {
+        "--label": asked.labels,
+        "--id": asked.id,
+        "--text": asked.texts,
+        "--picture": asked.picture,
+        "--leave-out": asked.left_out,
+        f"--split {asked.split}": asked.split,
+    }
+    given = {"--only": asked.only} | (named if importer in BUILT_IN else {})
+    return next((option for option, value in given.items() if value), None)
 
 
 def _require_cells(place: Path, settings: ImportSettings) -> None:

@@ -497,3 +497,29 @@ def test_groups_that_no_record_has_are_refused(tmp_path: Path) -> None:
         assert "--group patient" in str(refused.value)
         assert not place.with_name("pool.parquet").exists()
     assert imported(csv(tmp_path, people(patient=["", "a"] * (N // 2))), group="patient").grouped
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"labels": ("ill",)},
+        {"id": "visit"},
+        {"texts": ("report",)},
+        {"picture": "scan"},
+        {"left_out": ("age",)},
+        {"split": "part", "held_out": None},
+    ],
+)
+def test_what_names_columns_is_refused_where_there_are_none(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    for label in ("a", "b"):
+        (tmp_path / "p" / label).mkdir(parents=True)
+        for k in range(20):
+            Image.new("L", (6, 6), k).save(tmp_path / "p" / label / f"{k}.png")
+    arrays = tmp_path / "arrays.npz"
+    np.savez(arrays, x=np.ones((N, 3)), y=np.arange(N) % 2)
+    for place in (tmp_path / "p", arrays):
+        with pytest.raises(DataError, match="no table"):
+            imported(place, **options)
+        assert sum(imported(place).rows.values())
