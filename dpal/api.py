@@ -12,6 +12,7 @@ import yaml
 
 from dpal.config.campaign import override
 from dpal.config.runtime import RunConfig
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import CertificateError, ConfigError
 from dpal.files.artifacts import CERTIFICATE, CampaignFolder, signature_of
 from dpal.runs.kinds import parse_any
@@ -220,7 +221,7 @@ def _require_settings(config: RunConfig) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = read_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file} cannot be read ({type(error).__name__})") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from dpal.book.axes import Axis, require_axis, values_of
 from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.settings_errors import settings_refusal
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import ConfigError
 
 SET = "set"  # the axis of data sets
@@ -269,7 +270,7 @@ def read_book(file: Path) -> Book:
       ConfigError: as `parse_book`, or it cannot be read.
     """
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = read_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"the book {file} cannot be read; check the path") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:

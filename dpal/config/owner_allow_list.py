@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from dpal.config.guarded_settings import Guarded, GuardedSetting
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import AllowListError
 from dpal.files.canonical_places import NO_PLACE, canonical_place, is_resolved, lies_in
 
@@ -192,7 +193,7 @@ def parse_allow_list(text: str, place: Path) -> AllowList:
       AllowListError: it is no list of settings and values.
     """
     try:
-        parsed = yaml.safe_load(text)
+        parsed = read_yaml(text)
     except yaml.YAMLError as error:
         raise AllowListError(str(place), "is not readable YAML") from error
     parsed = {} if parsed is None else parsed

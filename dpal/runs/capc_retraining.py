@@ -17,6 +17,7 @@ from dpal.capc.certificate_authority import PartyRole, load_identity
 from dpal.capc.terms import Terms
 from dpal.config.capc import QuerierConfig, SitesVoteConfig, parse_capc
 from dpal.config.capc_retraining import RetrainingConfig
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import CONFIDENTIAL
 from dpal.files.atomic_writes import atomic_write, write_text
@@ -234,7 +235,7 @@ def _rows(path: Path, terms: Terms) -> set[tuple[str, bytes]]:
 
 def _vote_of(file: Path) -> SitesVoteConfig:
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = read_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{file} cannot be read as the settings of a vote") from error
     if not isinstance(values, dict):

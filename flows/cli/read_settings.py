@@ -9,10 +9,10 @@ import typer
 import yaml
 
 from dpal.config.campaign import CampaignConfig, RuntimeConfig, override, parse_config
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import ConfigError
 from dpal.runs.kinds import campaign_of, parse_any
 from flows.cli.terminal import parse_setting
-from flows.cli.yaml_loader import read_yaml
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Campaign configuration (YAML).")]
 Settings = Annotated[

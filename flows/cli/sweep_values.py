@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import ConfigError
-from flows.cli.yaml_loader import read_yaml
 
 _MOST_VALUES = 100
 

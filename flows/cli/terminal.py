@@ -23,9 +23,9 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import ConfigError, DpalError, LedgerTampered, UnexpectedError
 from dpal.reports.report import Table
-from flows.cli.yaml_loader import read_yaml
 
 # Names of people are no markup: a book may be called "digits [/draft]", a folder "study [final]".
 out = Console(highlight=False, markup=False, soft_wrap=True)

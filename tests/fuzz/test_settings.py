@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from dpal.config.yaml_loader import read_yaml
 from flows.cli.terminal import prepare_process
-from flows.cli.yaml_loader import read_yaml
 from tests.conftest import write_config
 from tests.flows.calling import call, sentence
 from tests.fuzz.outcomes import Tally

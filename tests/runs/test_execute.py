@@ -22,6 +22,7 @@ from dpal.runs.execute import execute_run
 from dpal.runs.host import Host
 from dpal.runs.kinds import kind_of
 from dpal.runs.make_report import write_reports
+from flows.cli.any_settings import load_any
 from tests.conftest import CLASSES, small_values, write_config
 from tests.flows.voting import ballots, write_ballots
 
@@ -200,6 +201,15 @@ def test_settings_leave_the_mapping_alone_that_they_were_given():
     assert isinstance(config, CampaignConfig)
     assert config.schedule.initial == 300
     assert given == {"name": "clinic", "schedule": {"initial": 500}}
+
+
+def test_a_file_says_the_same_to_a_program_as_to_a_command(tmp_path: Path) -> None:
+    text = "name: 2024_01\nschedule: {initial: 0500}\ndata: {label_column: 1:30}\n"
+    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
+    config = dpal.settings(tmp_path / "c.yaml")
+    assert config == load_any(tmp_path / "c.yaml", [])
+    assert isinstance(config, CampaignConfig)
+    assert config.schedule.initial == 500  # 320 in YAML 1.1
 
 
 @pytest.mark.parametrize("given", [{"name": "clinic"}, "clinic.yaml", Path("clinic.yaml"), None])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.cli.yaml_loader import read_yaml
+from dpal.config.yaml_loader import read_yaml
 
 
 @pytest.mark.parametrize(
