@@ -423,6 +423,12 @@ def test_a_missing_folder_and_an_unknown_storage_are_sentences(watched):
         gather(small_watch(folder="gone://x"))
 
 
+def test_a_file_is_no_folder_to_watch(watched):
+    with pytest.raises(DataError, match="is a file"):
+        gather(small_watch(folder="inbox/january.parquet"))
+    assert Path("inbox/january.parquet").is_file()
+
+
 def test_an_unregistered_data_set_is_a_sentence_and_nothing_is_moved(watched):
     Path("inbox/bad.parquet").write_bytes(b"nothing")
     with pytest.raises(LedgerError, match="never sets"):

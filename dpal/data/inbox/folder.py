@@ -116,8 +116,10 @@ class Inbox:
         """What lies in the folder itself, not in folders below it.
 
         Raises:
-          DataError: the folder is not there, or cannot be listed.
+          DataError: the folder is not there, is none, or cannot be listed.
         """
+        if self.is_local and self.files.isfile(self.root):
+            raise DataError(f"the watched folder {self.place} is a file; name the folder around it")
         try:
             self.files.invalidate_cache()
             entries = self.files.ls(self.root, detail=True)
