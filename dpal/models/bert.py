@@ -27,7 +27,9 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu_pytorch_tanh": partial(nn.GELU, approximate="tanh"),
     "relu": nn.ReLU,
 }
-_FOLDER = "set model.weights to the local folder of a public BERT-type model"
+_FOLDER = (
+    "set model.weights (of dpal init: --weights) to the local folder of a public BERT-type model"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
