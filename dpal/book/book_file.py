@@ -225,6 +225,12 @@ class Book(Section):
                  if count > 1]  # fmt: skip
         if twice:
             raise ValueError(f"two tables are named {twice[0]}; give each a name of its own")
+        for seeds in (self.seeds, *(table.seeds for table in self.tables if table.seeds)):
+            if len({*seeds}) < max(1, len(seeds)):
+                raise ValueError(
+                    f"a book runs each of its seeds once, and seeds is {seeds}; list at least one, "
+                    "and none twice"
+                )
         for table in self.tables:
             if SET not in table.grid:
                 raise ValueError(f"table {table.name} names no set; add the axis set to its grid")

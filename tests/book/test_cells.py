@@ -144,6 +144,9 @@ def test_a_selection_that_fits_nothing_is_refused(workplace, only):
     [
         (tiny(public=False), "public"),
         (tiny(why=" "), "public"),
+        (tiny(seeds=[]), "seeds"),
+        (tiny(seeds=[0, 1, 0]), "seeds"),
+        (with_table(seeds=[1, 1]), "seeds"),
         (grid(color=["red"]), "color"),
         (grid(seed=[0]), "seed"),
         (grid(method=["magic"]), "magic"),
