@@ -119,7 +119,7 @@ def look_at(
     Raises:
       DataError: a file is no pool, or no record with a label can be held out to measure models.
     """
-    if pool.suffix != ".parquet" and not pool.is_dir():
+    if pool.suffix.lower() != ".parquet" and not pool.is_dir():
         raise DataError(
             f"{pool} is no Parquet file; make one of it first: dpal import {pool} --to "
             f"{pool.stem}.parquet --split 0.2"

@@ -217,7 +217,7 @@ def _is_pool(place: Path, model: ReleasedModel) -> bool:
     Raises:
       DataError: it is called a Parquet file, and cannot be read as one.
     """
-    if place.suffix != ".parquet" or not place.is_file():
+    if place.suffix.lower() != ".parquet" or not place.is_file():
         return False
     schema = schema_of(place)
     wanted = model.texts if model.content is Content.TEXT else (model.content.value,)

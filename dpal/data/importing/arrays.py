@@ -114,7 +114,7 @@ def _label_names(place: Path, blocks: list[_Block]) -> tuple[str, ...]:
 
 
 def _blocks(place: Path) -> list[_Block]:
-    if place.suffix == ".npy":
+    if place.suffix.lower() == ".npy":
         return [_Block(name=place.stem, split=None, records="", labels=None)]
     with reading(place), zipfile.ZipFile(place) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -177,7 +177,7 @@ def _shape(place: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
 @contextmanager
 def _opened(place: Path, name: str) -> Iterator[IO[bytes]]:
     """The stored array of a name, or that of a `.npy` file."""
-    if place.suffix == ".npy":
+    if place.suffix.lower() == ".npy":
         with place.open("rb") as stream:
             yield stream
         return

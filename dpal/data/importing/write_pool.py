@@ -117,7 +117,7 @@ def _require_cells(place: Path, settings: ImportSettings) -> None:
     if place.is_dir():
         files = [*visible(place, "*.parquet"), *visible(place, "*/*.parquet")]
     else:
-        files = [place] if place.suffix == ".parquet" else []
+        files = [place] if place.suffix.lower() == ".parquet" else []
     for path in files:
         about = schema_of(path).metadata or {}
         if RECIPE in about and b"feature_names" in about:

@@ -29,6 +29,7 @@ from dpal.data.importing.write_pool import import_source
 from dpal.data.sources import Content
 from dpal.errors import DataError
 from dpal.labels import Task
+from dpal.runs.first_settings import look_at
 
 N = 200
 SHARE = 0.3
@@ -523,3 +524,16 @@ def test_what_names_columns_is_refused_where_there_are_none(
         with pytest.raises(DataError, match="no table"):
             imported(place, **options)
         assert sum(imported(place).rows.values())
+
+
+def test_endings_in_capitals_are_the_same_endings(tmp_path: Path) -> None:
+    """A pool of a table that is imported again would not say who decided on its numbers."""
+    imported(csv(tmp_path, people()))
+    pool = (tmp_path / "pool.parquet").rename(tmp_path / "OTHER.PARQUET")
+    with pytest.raises(DataError, match="is a pool"):
+        imported(pool)
+    assert look_at(pool).told
+    np.save(tmp_path / "lists.npy", np.ones((N, 3)))
+    (tmp_path / "lists.npy").rename(tmp_path / "LISTS.NPY")
+    with pytest.raises(DataError, match="two classes"):  # it has no labels
+        imported(tmp_path / "LISTS.NPY")
