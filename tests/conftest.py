@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -61,6 +62,10 @@ os.environ.update(
 # Else each of some hundred commands compiles all modules for itself, and each worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores it, and so would all programs that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How many examples hypothesis looks for, where a test does not say it itself.
 settings.register_profile("default suite", max_examples=50)

@@ -128,7 +128,10 @@ def test_helpers_do_not_outlive_the_main_process(tmp_path, sent, doing):
         assert len(helpers) == 2
         assert all(psutil.pid_exists(pid) for pid in helpers)
         main.send_signal(sent)
-        main.wait(20)
+        try:
+            main.wait(20)
+        finally:
+            main.kill()  # else a failure waits for it for ever
     assert all(gone(pid, within=5) for pid in helpers)
 
 
