@@ -236,7 +236,7 @@ IMPORTERS = {importer.name: importer for importer in BUILT_IN}
 _INSTEAD = {
     (".xlsx", ".xls", ".xlsm", ".ods"): "save its sheet as CSV in UTF-8",
     (".json",): "write one JSON object a line, into a file whose name ends in .jsonl",
-    (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm"): (
+    (".png", ".jpg", ".jpeg", ".jfif", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm"): (
         "put it into a folder, and name that"
     ),
     (".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".rar"): "unpack it, and name what was in it",

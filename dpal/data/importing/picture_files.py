@@ -21,7 +21,7 @@ from dpal.data.pictures import DECODING_THREADS, Shape, is_deep, picture_shape
 from dpal.errors import DataError
 
 ENDINGS = (
-    ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm",
+    ".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm",
     *DICOM_ENDINGS,
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from dpal.data.importing.column_encoding import ColumnReader
 from dpal.data.importing.importers import TEST, TRAIN, OpenedSource, Part, Several
 from dpal.data.importing.parts import drawn_part, is_of_part, part_of
 from dpal.data.importing.settings import ImportSettings
+from dpal.data.importing.tables import ODD_ROWS
 from dpal.errors import DataError
 from dpal.files.atomic_writes import writing
 
@@ -127,8 +128,14 @@ def nothing_left(dropped: Mapping[str, int]) -> DataError:
     reasons = [(why, count) for why, count in dropped.items() if count]
     counts = {f"count{place}": f"{count:,}" for place, (_, count) in enumerate(reasons)}
     told = "; ".join(f"{{count{place}}} {why}" for place, (why, _) in enumerate(reasons))
+    if not told:
+        remedy = "check that the source has some"
+    elif dropped.get(ODD_ROWS):
+        remedy = "the first line of a table names its columns, and no row ends in a separator"
+    else:
+        remedy = ""
     return DataError(
-        f"no record is left{f' ({told})' if told else '; check that the source has some'}", **counts
+        "no record is left" + f" ({told})" * bool(told) + f"; {remedy}" * bool(remedy), **counts
     )
 
 

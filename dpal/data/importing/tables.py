@@ -25,7 +25,7 @@ from dpal.data.texts import TEXT_COLUMNS
 from dpal.errors import DataError
 
 _NUMBERS = (pt.is_integer, pt.is_floating, pt.is_boolean, pt.is_decimal)
-_ODD_ROWS = "rows with more or fewer fields than the header"
+ODD_ROWS = "rows with more or fewer fields than the header"
 LINE_BREAKS = "line breaks inside quotes, which may be rows that a stray quote swallowed"
 NO_TEXT = "rows without a text"
 
@@ -88,7 +88,7 @@ def _parts(
     """Rows whose records are texts, lists of features, or cells."""
     done, columns = 0, roles.texts if roles.texts else roles.features
     for rows in table.rows():
-        cells, dropped, noted = rows.cells, {_ODD_ROWS: rows.odd}, {LINE_BREAKS: rows.breaks}
+        cells, dropped, noted = rows.cells, {ODD_ROWS: rows.odd}, {LINE_BREAKS: rows.breaks}
         numbers = rows.numbers or range(done + 1, done + cells.num_rows + 1)
         done += cells.num_rows
         asked = rows_asked_for(cells, settings.only)

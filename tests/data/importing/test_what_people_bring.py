@@ -366,6 +366,26 @@ def test_a_header_may_be_long_and_hold_commas(tmp_path: Path) -> None:
         imported(place)
 
 
+@pytest.mark.parametrize("before", ["Report of March\n", ""], ids=["a title", "marks at the end"])
+def test_rows_that_all_have_other_fields_than_the_header_are_refused_with_the_remedy(
+    tmp_path: Path, before: str
+) -> None:
+    place = csv(tmp_path, people())
+    header, *rows = place.read_text().splitlines()
+    place.write_text(before + "\n".join([header, *(row + "," * (not before) for row in rows)]))
+    with pytest.raises(DataError, match="first line"):
+        imported(place, header=True)
+
+
+def test_pictures_as_windows_saves_them_from_a_browser_are_read(tmp_path: Path) -> None:
+    for number in range(40):
+        folder = tmp_path / "pictures" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((8, 8, 3), 5 * number, np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.jfif", "jpeg")
+    assert sum(imported(tmp_path / "pictures").rows.values()) == 40
+
+
 def test_a_column_of_one_text_names_nobody(tmp_path: Path) -> None:
     assert imported(csv(tmp_path, people(ward=["north"] * N))).repeated == ()
 
