@@ -54,23 +54,6 @@ def require_numbering(pool: Inventory, validation: Inventory, *, names: int) -> 
         )
 
 
-def require_two_classes(classes: int, task: Task) -> None:
-    """Requires that there is something to tell apart.
-
-    Args:
-      classes: that the validation set has, or names.
-      task: what a label is; of several labels one is enough.
-
-    Raises:
-      DataError: there is one class, or none.
-    """
-    if task is Task.SINGLE_LABEL and classes < 2:
-        raise DataError(
-            "the validation set has labels of one class alone, and a model tells two or more "
-            "apart; use one with records of each class, or name all classes in its class_names"
-        )
-
-
 def require_same_names(pool: Source, other: Source) -> None:
     """Requires that a class has the same name in both, where both name it.
 

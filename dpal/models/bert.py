@@ -27,9 +27,7 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu_pytorch_tanh": partial(nn.GELU, approximate="tanh"),
     "relu": nn.ReLU,
 }
-_FOLDER = (
-    "set model.weights (of dpal init: --weights) to the local folder of a public BERT-type model"
-)
+_FOLDER = "set model.weights (dpal init: --weights) to the local folder of a public BERT-type model"
 
 
 @dataclass(frozen=True, kw_only=True)

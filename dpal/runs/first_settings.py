@@ -25,7 +25,7 @@ from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.parquet import schema_of
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
-from dpal.data.validation_checks import require_same_names, require_two_classes
+from dpal.data.validation_checks import require_same_names
 from dpal.errors import ConfigError, DataError
 from dpal.features.extractors import feature_width, scattered_width, text_feature_width
 from dpal.features.library_backbones import TRANSFORMERS_IMAGE, TRANSFORMERS_TEXT, all_backbones
@@ -37,7 +37,7 @@ from dpal.planning.campaign_plan import Plan
 from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.privacy import Unit
 from dpal.runs.linear_step_and_clipping import linear_rates
-from dpal.runs.open_sources import require_alike
+from dpal.runs.open_sources import require_alike, require_two_classes
 
 _LEAST_RECORDS = 50
 _HELD_OUT = 0.2  # of records of which nothing says which ones are

@@ -20,6 +20,7 @@ from dpal.features.extractors import build_extractor, embeds_texts, text_encodin
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.features.stored_features import StoredFeatures
 from dpal.files.stored_objects import Place
+from dpal.labels import Task
 from dpal.runs.kinds import folder_of
 
 
@@ -43,6 +44,23 @@ def require_alike(*sources: Source) -> None:
     """
     tables = [source for source in sources if source.content is Content.FEATURES]
     require_same_columns(path for source in tables for path in source.paths)
+
+
+def require_two_classes(classes: int, task: Task) -> None:
+    """Requires that there is something to tell apart.
+
+    Args:
+      classes: that the validation set has, or names.
+      task: what a label is; of several labels one is enough.
+
+    Raises:
+      DataError: there is one class, or none.
+    """
+    if task is Task.SINGLE_LABEL and classes < 2:
+        raise DataError(
+            "the validation set has labels of one class alone, and a model tells two or more "
+            "apart; use one with records of each class, or name all classes in its class_names"
+        )
 
 
 def open_pool_alone(config: CampaignConfig) -> Source:

@@ -36,7 +36,6 @@ from dpal.data.validation_checks import (
     require_numbering,
     require_other_records,
     require_same_names,
-    require_two_classes,
     scale_remarks,
 )
 from dpal.errors import ConfigError, DataError
@@ -57,7 +56,7 @@ from dpal.runs.kinds import folder_of
 from dpal.runs.labelers import labeler_of
 from dpal.runs.model_description import describe_model
 from dpal.runs.open_ledger import open_ledger
-from dpal.runs.open_sources import open_sources
+from dpal.runs.open_sources import open_sources, require_two_classes
 from dpal.runs.plan_new_campaign import (
     CampaignStart,
     SpecFor,

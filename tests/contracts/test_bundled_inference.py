@@ -17,7 +17,7 @@ LATER = {"tokenizers", "cryptography", "pandas"}
 # The rooms of dpal that predictions need. Training is there for `predictions.py` and its losses.
 ROOMS = {"canonical", "check", "data", "errors", "features", "inference", "labels", "models",
          "plugins", "randomness", "training"}  # fmt: skip
-MOST_LINES = 8_010
+MOST_LINES = 8_030
 
 
 def sources() -> dict[str, str]:

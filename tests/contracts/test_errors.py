@@ -40,7 +40,16 @@ PUBLIC = {
     "dpal/certificate/signed_exports.py": "a signature is public",
     **{
         f"dpal/config/{name}.py": "settings"
-        for name in ("campaign", "pate", "vote", "improvement", "watch", "capc", "briefs")
+        for name in (
+            "campaign",
+            "pate",
+            "vote",
+            "improvement",
+            "watch",
+            "capc",
+            "briefs",
+            "yaml_loader",
+        )
     },
     "dpal/data/inbox/folder.py": "an address in the settings, or a storage asked for names",
     "dpal/ledger/database.py": "the ledger holds no record",

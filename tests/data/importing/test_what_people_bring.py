@@ -341,8 +341,8 @@ def test_lists_beside_the_columns_that_a_model_learned_from_are_none_of_its_reco
     tmp_path: Path,
 ) -> None:
     earlier = imported(csv(tmp_path, people()))
-    later, lists = people(), [[float(k)] * earlier.features for k in range(N)]
-    later.assign(features=lists).to_parquet(tmp_path / "later.parquet")
+    later: Any = [[float(k)] * earlier.features for k in range(N)]
+    people(features=later).to_parquet(tmp_path / "later.parquet")
     found = imported(tmp_path / "later.parquet", like=tmp_path / "pool.parquet")
     assert set(found.columns) == {"age", "sex"}
 
