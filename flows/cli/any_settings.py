@@ -36,7 +36,7 @@ def load_watch(file: Path, settings: Sequence[str] = ()) -> WatchConfig:
     Raises:
       ConfigError: a file is missing, unreadable or says something impossible.
     """
-    values = read_values(file)
+    values = read_values(file, "docs/new-data.md shows what stands in a watch's file")
     named = values.get("campaign")
     if isinstance(named, str):
         whole = read_values(Path(named))

@@ -22,6 +22,7 @@ capc_app = typer.Typer(
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings of this party.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Keys = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the party's key.")]
+_REMEDY = "docs/capc.md shows what each party's file says"
 AuthorityDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the authority.")]
 
 
@@ -121,7 +122,7 @@ def guardian_command(config: Config) -> None:
     from dpal.config.capc import GuardianConfig, parse_capc
     from dpal.runs.sites_parties import run_guardian
 
-    own = parse_capc(GuardianConfig, read_values(config), config.parent)
+    own = parse_capc(GuardianConfig, read_values(config, _REMEDY), config.parent)
     run_guardian(_vote(own.vote), own, _say)
 
 
@@ -131,7 +132,7 @@ def site_command(config: Config) -> None:
     from dpal.config.capc import SiteConfig, parse_capc
     from dpal.runs.sites_parties import run_site
 
-    own = parse_capc(SiteConfig, read_values(config), config.parent)
+    own = parse_capc(SiteConfig, read_values(config, _REMEDY), config.parent)
     run_site(_vote(own.vote), own, _say)
 
 
@@ -142,7 +143,7 @@ def spent_command(config: Config, as_json: AsJson = False) -> None:
     from dpal.config.capc import SiteConfig, parse_capc
     from dpal.reports.sites_vote_costs import site_account_table
 
-    own = parse_capc(SiteConfig, read_values(config), config.parent)
+    own = parse_capc(SiteConfig, read_values(config, _REMEDY), config.parent)
     facts = SiteAccount(own.account, _vote(own.vote).terms()).spent()
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
@@ -196,7 +197,7 @@ def query_command(config: Config) -> None:
     from dpal.config.capc import QuerierConfig, parse_capc
     from dpal.runs.sites_parties import run_querier
 
-    own = parse_capc(QuerierConfig, read_values(config), config.parent)
+    own = parse_capc(QuerierConfig, read_values(config, _REMEDY), config.parent)
     answers = run_querier(_vote(own.vote), own, _say)
     out.print(str(answers), markup=False)
 
@@ -207,7 +208,7 @@ def retrain_command(config: Config) -> None:
     from dpal.config.capc_retraining import parse_retraining
     from flows.cli.capc_retraining import retrain_here
 
-    retrain_here(parse_retraining(read_values(config), config.parent))
+    retrain_here(parse_retraining(read_values(config, _REMEDY), config.parent))
 
 
 @capc_app.command("cnn", epilog="Example: dpal capc cnn --config cnn.yaml")
@@ -216,7 +217,7 @@ def cnn_command(config: Config) -> None:
     from dpal.config.capc import CnnConfig, parse_capc
     from flows.cli.capc_cnn import run_sidecar
 
-    run_sidecar(parse_capc(CnnConfig, read_values(config), config.parent), _say)
+    run_sidecar(parse_capc(CnnConfig, read_values(config, _REMEDY), config.parent), _say)
 
 
 @capc_app.command("demo", epilog="Example: dpal capc demo --folder artifacts/capc-demo")
@@ -236,7 +237,7 @@ def demo_command(
 def _vote(file: Path) -> SitesVoteConfig:
     from dpal.config.capc import SitesVoteConfig, parse_capc
 
-    return parse_capc(SitesVoteConfig, read_values(file), file.parent)
+    return parse_capc(SitesVoteConfig, read_values(file, _REMEDY), file.parent)
 
 
 def _say(line: str) -> None:

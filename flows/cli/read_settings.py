@@ -43,14 +43,18 @@ def runtime_from(settings: list[str]) -> RuntimeConfig:
     return parse_config(values).runtime
 
 
-def read_values(file: Path) -> dict[str, Any]:
+def read_values(file: Path, remedy: str = "write one with: dpal init NAME") -> dict[str, Any]:
     """Reads what a configuration says, before anything is made of it.
+
+    Args:
+      file: of the configuration.
+      remedy: for whoever has none.
 
     Raises:
       ConfigError: the file is missing, unreadable or holds no settings.
     """
     if not file.is_file():
-        raise ConfigError(f"{file} does not exist; write one with: dpal init NAME")
+        raise ConfigError(f"{file} does not exist; {remedy}")
     try:
         values: Any = read_yaml(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -58,7 +62,7 @@ def read_values(file: Path) -> dict[str, Any]:
         line = f" (line {where.line + 1})" if where else ""
         raise ConfigError(f"{file} is not readable YAML{line}; correct it and try again") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{file} holds no settings; write one with: dpal init NAME")
+        raise ConfigError(f"{file} holds no settings; {remedy}")
     return values
 
 

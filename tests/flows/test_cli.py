@@ -285,3 +285,16 @@ def test_labels_are_delivered_from_anywhere(
     again = called("label", "../artifacts/small", "../labels.csv")
     assert again.returncode == 2
     assert "gives an id that was not asked for" in again.stderr or "give an id" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (("plan", "none.yaml"), "dpal init"),
+        (("watch", "none.yaml", "--once"), "new-data.md"),
+        (("capc", "site", "--config", "none.yaml"), "capc.md"),
+    ],
+    ids=lambda part: part[0] if isinstance(part, tuple) else None,
+)
+def test_whoever_has_no_file_is_told_where_such_a_file_comes_from(workplace, asked, shown):
+    assert shown in sentence(call(*asked))
