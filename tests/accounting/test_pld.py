@@ -235,7 +235,7 @@ def test_nothing_done_costs_nothing():
 
 def test_losses_beyond_any_grid_are_refused():
     loud = [PhaseExposure(steps=5000, sample_rate=0.9, noise_multiplier=0.3)]
-    with pytest.raises(ParameterError, match="smaller epsilon, or use more noise"):
+    with pytest.raises(ParameterError, match="use more noise, or promise a smaller epsilon"):
         profile(loud)
 
 
