@@ -35,11 +35,9 @@ from dpal.training.distributed.remote_messages import (
 )
 from dpal.training.distributed.sealed_link import KeyRefused, Link, SealedLink, sealed_link
 from dpal.training.distributed.team import Meeting, Sums, Team, flat_weights, set_weights
-from dpal.training.distributed.worker import handle_messages
+from dpal.training.distributed.worker import FINDING_SECONDS, handle_messages
 
 CONNECT_SECONDS: Final = 10.0
-# Within this the machine that trains finds whose link ended.
-_FINDING_SECONDS: Final = 3.0
 _HERE = "this helper"
 
 
@@ -208,7 +206,7 @@ def _telling_why(link: SealedLink) -> Iterator[None]:
         # Another rank may be gone, of which the machine that trains hears by its link. It is not to
         # hear of this end first, or it would name this one.
         with suppress(EOFError, OSError):
-            link.poll(_FINDING_SECONDS)
+            link.poll(FINDING_SECONDS)
         raise
     except (EOFError, HelperRefused):
         raise

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
@@ -47,6 +47,8 @@ Order = Job | ComputeClippedSum | ShardModel | TakeRows | GiveRows
 
 READY = "ready"
 
+# Within this the process that trains finds who ended.
+FINDING_SECONDS: Final = 3.0
 _BETWEEN_LOOKS = 0.5  # seconds
 
 
@@ -68,6 +70,10 @@ def run_worker(descriptor: int) -> None:
         except DpalError as error:
             send(link, error)
         except Exception as error:
+            if isinstance(error, ConnectionError):
+                # Another rank is gone or hangs, of which the main process hears by itself. It is
+                # not to hear of this end first, or it would name this one.
+                link.poll(FINDING_SECONDS)
             # What it says may come from a record, and this message is shown to people.
             how = f"failed ({type(error).__name__}; runtime.processes 1 may tell more)"
             send(link, ProcessLost(start.share.rank, start.share.processes, how))
