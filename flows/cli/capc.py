@@ -22,8 +22,9 @@ capc_app = typer.Typer(
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings of this party.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Keys = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the party's key.")]
-_REMEDY = "docs/capc.md shows what each party's file says"
 AuthorityDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the authority.")]
+
+_REMEDY = "docs/capc.md shows what each party's file says"
 
 
 @capc_app.command("authority", epilog="Example: dpal capc authority authority --name hospitals")

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import ConfigError
 
 PIPELINE = Path("dvc.yaml")
@@ -31,7 +32,7 @@ def write_stage(config: Path) -> Path:
     Raises:
       ConfigError: there is such a file already.
     """
-    settings = yaml.safe_load(config.read_text(encoding="utf-8"))
+    settings = read_yaml(config.read_text(encoding="utf-8"))
     stage = _stage(config, settings)
     if PIPELINE.exists():
         raise ConfigError(

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from dpal.config.campaign import parse_config
+from dpal.config.yaml_loader import read_yaml
 from dpal.errors import ConfigError
 from dpal.files.stored_objects import Place, place_of
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, KINDS, VOTING
@@ -170,7 +170,7 @@ def _for_data(
         weights=weights,
         backbone=backbone,
     )
-    parse_config(yaml.safe_load(text))  # what is written can be run
+    parse_config(read_yaml(text))  # what is written can be run
     target.write_text(text, encoding="utf-8")
     if look.group_column is not None and not look.protects_groups:
         # Whoever said whose records these are would take for granted that all of a person's are.

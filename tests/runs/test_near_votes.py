@@ -331,19 +331,13 @@ def test_how_a_campaigns_record_is_answered_depends_on_no_other_one():
     assert (campaign_counts(ensemble, rule, moved)[20:] == together[20:]).all()
 
 
-def test_a_campaign_without_a_block_is_refused_before_anything_is_held():
-    dpal.run(config("near"))
-    write_classes("site.parquet", 100, seed=4, prefix="site")
-    buyer = campaign_settings("buyer", labeler={"kind": "teachers", "teachers": "near"})
-    with pytest.raises(ParameterError):
-        dpal.run(parse_config(buyer))
-    assert entries("buyer") == []
-    assert releases("near") == ["votes/1"]
-
-
-def test_a_campaign_of_an_account_that_was_ended_is_refused_before_anything_is_held():
-    blocks = {"queries": 60, "blocks": 3, "block_size": 30}
-    end(dpal.run(config("near", blocks, privacy={**PRIVACY, "epsilon": 8.0})))
+@pytest.mark.parametrize("ended", [False, True], ids=["no block is left", "it was ended"])
+def test_a_campaign_that_no_account_answers_is_refused_before_anything_is_held(ended):
+    if ended:
+        blocks = {"queries": 60, "blocks": 3, "block_size": 30}
+        end(dpal.run(config("near", blocks, privacy={**PRIVACY, "epsilon": 8.0})))
+    else:
+        dpal.run(config("near"))
     write_classes("site.parquet", 100, seed=4, prefix="site")
     buyer = campaign_settings("buyer", labeler={"kind": "teachers", "teachers": "near"})
     with pytest.raises(ParameterError):

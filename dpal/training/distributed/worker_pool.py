@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from dpal import check
 from dpal.data.labeled_records import Batch, LabeledSet
 from dpal.data.process_share import Share
-from dpal.errors import DpalError, ParameterError, ProcessLost, StorageError
+from dpal.errors import DpalError, ParameterError, ProcessLost
+from dpal.files.atomic_writes import writing
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.training.arithmetic import exact_arithmetic
@@ -109,13 +110,9 @@ class WorkerPool:
 
     def __enter__(self) -> Self:
         self._threads = torch.get_num_threads()
-        try:
+        with writing(self._scratch):
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._meeting.unlink(missing_ok=True)  # of a crew whose main process was killed
-        except OSError as error:
-            raise StorageError(
-                str(self._scratch), error.strerror or type(error).__name__
-            ) from error
         self._open = True
         try:
             if self._remote is not None:
